@@ -5,7 +5,7 @@ if(TARGET orthant_program)
   install(TARGETS orthant_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(DIRECTORY core/include/orthant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES "${ORTHANT_GENERATED_DIR}/orthant/build_id.h" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/orthant)
+install(DIRECTORY "${ORTHANT_GENERATED_DIR}/orthant/abi" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/orthant)
 set(ORTHANT_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/orthant")
 install(EXPORT orthantTargets NAMESPACE orthant:: DESTINATION ${ORTHANT_PACKAGE_DIR})
 configure_package_config_file(cmake/orthantConfig.cmake.in "${CMAKE_BINARY_DIR}/orthantConfig.cmake"

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/layers/entered.h"
 #include "core/layers/wanted_gradients.h"
 #include "core/plan/keeper_chain.h"
 #include "experts/host_rows.h"
@@ -53,6 +54,9 @@ Tensor Experts::forward(const StepContext& ctx, const Tensor& n, Routing& routin
     const Tensor tokens = ctx.plan.cross(enter, n, s);  // [tokens_X, d]
     const Tensor y = device.empty(n.dtype(), tokens.shape());
     tell_rows(ctx, routing);
+    if (ctx.training) {
+      Entered::save(ctx, n, tokens, saved);
+    }
     forward_here(ctx, y, tokens, to, saved);
     return ctx.plan.cross(leave, y, s);
   }
@@ -149,7 +153,6 @@ void Experts::forward_here(const StepContext& ctx, const Tensor& y, const Tensor
     with_products(ctx, [&](Stream& s) { s.expert_ffn(y, h, x, w.in, w.out, dispatch, activation_); });
   }
   if (ctx.training) {
-    push(saved, x);
     push(saved, h);
   }
 }
@@ -170,7 +173,7 @@ void Experts::forward_rows(const StepContext& ctx, const Tensor& y, const Tensor
 }
 
 void Experts::backward_rows(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
-                            const Tensor& x, const Tensor& h, const Dispatch& to) const {
+                            const Entered& x, const Tensor& h, const Dispatch& to) const {
   Device& device = ctx.device();
   Stream& main = ctx.stream;
   const bool wanted = wants_gradients(*group_);
@@ -193,7 +196,7 @@ void Experts::backward_rows(const StepContext& ctx, const Tensor& dx, const Tens
     main.pack_backward(dweight.view({choices, 1}), of_rows, row, true);
   }
   if (wanted) {
-    main.pack(packed, x, to.row, to.source);
+    main.pack(packed, x.get(), to.row, to.source);
     main.grouped_gemm_tn(g.in, dh, packed, to.offset, beta());
   }
   with_products(ctx, [&](Stream& s) { s.grouped_gemm(packed, dh, w.in, to.offset, {}); });
@@ -202,11 +205,13 @@ void Experts::backward_rows(const StepContext& ctx, const Tensor& dx, const Tens
 
 void Experts::backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
                             const Dispatch& dispatch, Saved& saved) const {
-  const Tensor h = pop(saved), x = pop(saved);
+  const Tensor h = pop(saved);
+  const Entered entered(ctx, enter, wants_gradients(*group_), saved);
   if (biases_.has_value() || !wants_gradients(*group_)) {
-    backward_rows(ctx, dx, dweight, dy, x, h, dispatch);
+    backward_rows(ctx, dx, dweight, dy, entered, h, dispatch);
     return;
   }
+  const Tensor& x = entered.get();
   const Weights w = view(group_->weight), g = view(group_->grad);
   with_products(ctx, [&](Stream& s) {
     s.expert_ffn_backward(dx, dweight, g.in, g.out, dy, x, h, w.in, w.out, dispatch, activation_, beta());

@@ -20,6 +20,8 @@
 
 namespace orthant {
 
+class Entered;  // core/layers/entered.h
+
 class Experts {
  public:
   // The group of `store` that holds the routed experts of a layer, and what SharedExperts takes.
@@ -59,8 +61,8 @@ class Experts {
   // have biases or do not train.
   void forward_rows(const StepContext& ctx, const Tensor& y, const Tensor& h, const Tensor& x,
                     const Dispatch& dispatch) const;
-  void backward_rows(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
-                     const Tensor& h, const Dispatch& dispatch) const;
+  void backward_rows(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
+                     const Entered& x, const Tensor& h, const Dispatch& dispatch) const;
 
   // Through a token exchange. Who gets how many rows: counts i32 [E] of this rank's for each expert. While the host
   // waits for the other ranks' counts, the device does what `meanwhile` enqueues.

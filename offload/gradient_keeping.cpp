@@ -11,7 +11,7 @@ void OffloadKeeper::acquire_grad(Kept& of, Stream& s) {
   if (!group.whole_grad || group.grad.defined()) {
     return;
   }
-  group.grad = empty(DType::f32, group.padded);
+  group.grad = empty(group.grad_dtype, group.padded);
   group.owned_grad = group.grad.slice(group.owned_begin, {group.owned_elements});
   of.grad_held = of.grad_held && !group.grad_empty;
   if (of.grad_held) {
@@ -40,7 +40,7 @@ void OffloadKeeper::grad_ready(ParamGroup& group, const HookContext& at) {
   if (group.whole_grad) {
     return;
   }
-  group.owned_grad = empty(DType::f32, group.owned_elements);
+  group.owned_grad = empty(group.grad_dtype, group.owned_elements);
   if (of.grad_held) {
     const Tensor& host = of.grad->open();
     up(group.owned_grad, host, of.grad->ready());

@@ -86,7 +86,7 @@ void OffloadKeeper::reserve_disk() {
     for (const ParamState& state : group.states) {
       add(places_.states, DType::u8, state.bytes());
     }
-    add(places_.gradients, DType::f32, group.whole_grad ? group.padded : group.owned_elements);
+    add(places_.gradients, group.grad_dtype, group.whole_grad ? group.padded : group.owned_elements);
   }
   if (bytes > 0) {
     lanes_->space.reserve(bytes);
@@ -129,7 +129,7 @@ void OffloadKeeper::fill(Kept& of, Stream& s) {
   }
   if (group.away.grad) {
     Tensor& grad = group.whole_grad ? group.grad : group.owned_grad;
-    of.grad.emplace(*lanes_, places_.gradients, DType::f32, grad.elements());
+    of.grad.emplace(*lanes_, places_.gradients, group.grad_dtype, grad.elements());
     group.grad = {};
     group.owned_grad = {};
   }

@@ -19,6 +19,7 @@
 #include <orthant/acquire_order.h>
 #include <orthant/optimizer.h>
 #include <orthant/plan.h>
+#include <orthant/settings.h>
 
 #include <array>
 #include <deque>
@@ -54,6 +55,7 @@ class OffloadKeeper final : public Keeper {
 
   bool outermost() const override { return true; }
   bool early() const override { return !places_.lazy_experts; }
+  bool narrow_gradients() const override { return true; }
   void adopt(ParamGroup& group, Holding& holding) override;
   // Nothing; but by now the group is shared out, and what cannot be put off is refused.
   std::vector<StateSpec> state(const ParamGroup& group) const override;

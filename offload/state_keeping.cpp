@@ -39,7 +39,7 @@ void OffloadKeeper::bring_grad_to_host(Kept& of, Stream& s) {
     }
   } else if (group.owned_grad.defined()) {
     of.device_grad = group.owned_grad;
-    group.owned_grad = lanes_->device.host_empty(DType::f32, {group.owned_elements});
+    group.owned_grad = lanes_->device.host_empty(group.grad_dtype, {group.owned_elements});
     for (const ParamGroup::Run& run : due_runs(of)) {
       down(group.owned_grad.slice(run.begin, {run.count}), of.device_grad.slice(run.begin, {run.count}), s.record());
     }

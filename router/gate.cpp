@@ -1,5 +1,6 @@
 // What gates do unless they say otherwise.
 #include <orthant/gate.h>
+#include <orthant/settings.h>
 
 namespace orthant {
 

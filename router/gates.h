@@ -3,6 +3,7 @@
 
 #include <orthant/catalogue.h>
 #include <orthant/gate.h>
+#include <orthant/settings.h>
 
 namespace orthant {
 

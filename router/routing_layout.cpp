@@ -1,5 +1,7 @@
 #include "router/routing_layout.h"
 
+#include <orthant/settings.h>
+
 #include <algorithm>
 
 #include "router/rules/capacity.h"

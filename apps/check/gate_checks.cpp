@@ -1,5 +1,7 @@
 #include "apps/check/gate_checks.h"
 
+#include <orthant/settings.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -38,7 +38,8 @@ class Generator::Answer {
       : request_(std::move(request)),
         sequence_(sequence),
         next_(request_.prompt),
-        rules_(request_.sampling, request_.prompt) {
+        rules_(request_.sampling, request_.prompt),
+        json_(request_.schema.get()) {
     if (tokenizer != nullptr) {
       text_.emplace(*tokenizer, request_.prompt);
     }
@@ -46,7 +47,7 @@ class Generator::Answer {
 
   const Request& request() const { return request_; }
   const LogitRules& rules() const { return rules_; }
-  const JsonText& json() const { return json_; }
+  const JsonAnswer& json() const { return json_; }
   // Tokens that may not come yet.
   std::span<const std::int32_t> withheld() const {
     return made_ < request_.min_tokens ? std::span<const std::int32_t>(request_.stop_ids)
@@ -161,7 +162,7 @@ class Generator::Answer {
   std::optional<std::int32_t> following_;
   std::int64_t made_ = 0;
   LogitRules rules_;
-  JsonText json_;
+  JsonAnswer json_;
   std::string held_;  // text that was not told
   bool done_ = false;
 };

@@ -17,7 +17,7 @@
 #include <orthant/error.h>
 
 #include "apps/lm/engine.h"
-#include "apps/lm/json_text.h"
+#include "apps/lm/json_tokens.h"
 #include "apps/lm/logit_rules.h"
 #include "apps/lm/prefix_cache.h"
 #include "apps/lm/sampler.h"
@@ -58,6 +58,7 @@ struct Request {
   std::vector<std::string> stop;       // likewise; none is empty
   std::int64_t min_tokens = 0;         // no stop token is drawn before, and no stop text found in what comes before
   bool json = false;                   // the answer is a JSON object, and ends with it (JsonText)
+  std::shared_ptr<const JsonSchema> schema = {};  // that it follows, with `json`; null: any
   bool log_probabilities = false;
   std::size_t likeliest = 0;
   bool echo = false;  // events for the prompt's tokens too

@@ -1,15 +1,11 @@
 #include "apps/lm/json_text.h"
 
-#include <orthant/error.h>
-
 #include <algorithm>
-#include <array>
-#include <limits>
 
 namespace orthant {
 namespace {
 
-constexpr std::uint8_t most_blanks = 64, most_levels = 60, most_digits = 18, most_of_exponent = 2;
+constexpr std::uint8_t most_blanks = 64, most_digits = 18, most_of_exponent = 2;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\n' || c == '\t' || c == '\r';
@@ -37,6 +33,7 @@ bool JsonText::add(char c) {
     return in_string(c);
   }
   if (is_blank(c)) {
+    part_ = JsonPart::blank;
     return ++blanks_ <= most_blanks;
   }
   blanks_ = 0;
@@ -50,8 +47,12 @@ bool JsonText::add(char c) {
     case State::key:
       key_ = true;
       state_ = State::string;
+      part_ = JsonPart::key;
       return c == '"';
-    case State::colon: state_ = State::value; return c == ':';
+    case State::colon:
+      state_ = State::value;
+      part_ = JsonPart::colon;
+      return c == ':';
     case State::value_or_end:
       if (c == ']') {
         return close(false);
@@ -61,6 +62,7 @@ bool JsonText::add(char c) {
     case State::behind_value:
       if (c == ',') {
         state_ = (objects_ >> depth_ & 1) == 1 ? State::key : State::value;
+        part_ = JsonPart::comma;
         return true;
       }
       return (c == '}' && close(true)) || (c == ']' && close(false));
@@ -72,6 +74,7 @@ bool JsonText::open(bool object) {
   ++depth_;
   objects_ = (objects_ & ~(std::uint64_t{1} << depth_)) | (std::uint64_t{object ? 1U : 0U} << depth_);
   state_ = object ? State::key_or_end : State::value_or_end;
+  part_ = object ? JsonPart::open_object : JsonPart::open_array;
   return depth_ <= most_levels;
 }
 
@@ -79,10 +82,12 @@ bool JsonText::close(bool object) {
   const bool fits = (objects_ >> depth_ & 1) == (object ? 1U : 0U);
   --depth_;
   state_ = depth_ == 0 ? State::end : State::behind_value;
+  part_ = object ? JsonPart::close_object : JsonPart::close_array;
   return fits;
 }
 
 bool JsonText::begin_value(char c) {
+  part_ = JsonPart::scalar;
   switch (c) {
     case '{': return open(true);
     case '[': return open(false);
@@ -182,45 +187,6 @@ bool JsonText::in_number(char c) {
   }
   state_ = State::behind_value;
   return !digit && add(c);
-}
-
-// Behind another token: some decoders write no space before the first one.
-JsonTokens::JsonTokens(const Tokenizer& tokenizer, std::int64_t vocabulary) {
-  const auto decoded = [&](std::span<const std::int32_t> ids) -> std::optional<std::string> {
-    try {
-      return tokenizer.decode(ids);
-    } catch (const Error&) {
-      return std::nullopt;  // a vocabulary with a hole
-    }
-  };
-  std::optional<std::int32_t> before;
-  for (std::int32_t id = 0; id < vocabulary && !before.has_value(); ++id) {
-    const auto text = decoded({&id, 1});
-    if (text.has_value() && text->size() == 1 && (*text)[0] > ' ' && (*text)[0] <= '~') {
-      before = id;
-    }
-  }
-  for (std::int32_t id = 0; id < vocabulary; ++id) {
-    const std::array<std::int32_t, 2> both = {before.value_or(id), id};
-    const auto text = decoded(std::span(both).subspan(before.has_value() ? 0 : 1));
-    bytes_.push_back(text.value_or("").substr(text.has_value() && before.has_value() ? 1 : 0));
-  }
-}
-
-void JsonTokens::allow(const JsonText& text, std::span<float> logits, std::span<const std::int32_t> ends) const {
-  constexpr float none = -std::numeric_limits<float>::infinity();
-  for (const std::int32_t id : ends) {
-    logits[static_cast<std::size_t>(id)] = none;
-  }
-  bool any = false;
-  for (std::size_t id = 0; id < logits.size(); ++id) {
-    JsonText next = text;
-    if (id >= bytes_.size() || bytes_[id].empty() || !next.add(bytes_[id])) {
-      logits[id] = none;
-    }
-    any = any || logits[id] > none;
-  }
-  require(any, "no token of the vocabulary goes on with this JSON: leave 'response_format' out");
 }
 
 }  // namespace orthant

@@ -5,15 +5,22 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
 #include <string_view>
-#include <vector>
-
-#include "core/tokenizer/tokenizer.h"
 
 namespace orthant {
+
+// What a byte of JSON is part of. A scalar: a string with its quotes, a number, or one of the three names.
+enum class JsonPart : std::uint8_t {
+  blank,
+  open_object,
+  close_object,
+  open_array,
+  close_array,
+  comma,
+  colon,
+  key,
+  scalar
+};
 
 // Small: it is copied for each token that is tried. Thread safety: none.
 class JsonText {
@@ -21,6 +28,9 @@ class JsonText {
   // False: no JSON goes on like this; nothing may be added any more.
   bool add(char byte);
   bool add(std::string_view bytes);
+  // What the last byte is part of. REQUIRES: it was added.
+  JsonPart part() const { return part_; }
+  static constexpr int most_levels = 60;
   bool whole() const { return state_ == State::end; }  // blanks may follow
 
  private:
@@ -55,25 +65,13 @@ class JsonText {
   bool begin_utf8(unsigned char c);
 
   State state_ = State::start;
+  JsonPart part_ = JsonPart::blank;
   bool key_ = false;                 // the string is one
   std::uint8_t left_ = 0;            // bytes of a character, digits of an escape or number
   std::uint8_t low_ = 0, high_ = 0;  // the next byte of a character
   std::uint8_t blanks_ = 0, depth_ = 0;
   std::uint64_t objects_ = 0;  // by level: 1 where it is one, else an array
   const char* literal_ = "";   // what is left of it
-};
-
-// What each token adds to a text that goes on. Thread safety: constant.
-class JsonTokens {
- public:
-  JsonTokens(const Tokenizer& tokenizer, std::int64_t vocabulary);
-  const std::string& of(std::int32_t token) const { return bytes_[static_cast<std::size_t>(token)]; }
-  // -infinity for tokens that cannot follow: of no bytes, in `ends`, or that lead out of JSON. Errors: Error where none
-  // is left.
-  void allow(const JsonText& text, std::span<float> logits, std::span<const std::int32_t> ends) const;
-
- private:
-  std::vector<std::string> bytes_;  // by id; empty: of no token
 };
 
 }  // namespace orthant

@@ -27,8 +27,6 @@ struct ImportOptions {
   std::filesystem::path adapter = {};         // a folder of peft's whose adapter is added; empty: none
   std::int64_t vocabulary = 0;                // tokens that the model gets, for those of a chat; 0: as published
   std::string check_by = {};  // a Python with transformers, which computes logits to compare with; empty: none
-  // What the user may do where the disk has no room for the weights.
-  std::string elsewhere = "make room, or give -o on another disk";
 };
 
 struct ImportResult {

@@ -79,8 +79,7 @@ void NewRun::copy_tokenizer(const fs::path& tokenizer, const TextRules& rules) c
   disk_.sync_folder(folder);
 }
 
-NewRun::NewRun(const fs::path& output, std::string elsewhere)
-    : output_(run_folder(output)), elsewhere_(std::move(elsewhere)), ids_{.run = new_id(), .job = new_id()} {
+NewRun::NewRun(const fs::path& output) : output_(run_folder(output)), ids_{.run = new_id(), .job = new_id()} {
   if (fs::exists(output_) && !(fs::is_directory(output_) && fs::is_empty(output_))) {
     throw ConfigError(fmt::format("'{}' is there already: give another name, or remove it", output_.string()));
   }
@@ -109,7 +108,7 @@ void NewRun::write_weights(const Config& config, const std::vector<NewTensor>& t
   for (const NewTensor& tensor : tensors) {
     bytes += static_cast<std::uint64_t>(tensor.shape.elements()) * sizeof(float);
   }
-  disk_.require_room(workshop_->path(), bytes, elsewhere_);
+  disk_.require_room(workshop_->path(), bytes, "make room, or give -o on another disk");
   CheckpointWriter writer(workshop_->path() / "checkpoints", 0, 0, 1);
   for (const NewTensor& tensor : tensors) {
     SliceMeta slice{.name = tensor.name, .dtype = DType::f32, .global = tensor.shape, .offset = {}, .size = {}};
@@ -120,15 +119,19 @@ void NewRun::write_weights(const Config& config, const std::vector<NewTensor>& t
     writer.add(slice, [&tensor](void* out) { tensor.fill(static_cast<float*>(out)); });
   }
   const std::string part = writer.finish();
+  writer.commit(std::span(&part, 1), state(config));
+}
+
+std::map<std::string, std::string> NewRun::state(const Config& config) const {
   Session session(config);
   session.plan(0, nullptr, nullptr);
-  writer.commit(std::span(&part, 1), {{"step", "0"},
-                                      {"tokens", "0"},
-                                      {"seed", std::to_string(config.settings.run.seed)},
-                                      {"settings", remembered_settings(config)},
-                                      {"layout", layout_text(session.plan())},
-                                      {"run_id", ids_.run},
-                                      {"job_id", ids_.job}});
+  return {{"step", "0"},
+          {"tokens", "0"},
+          {"seed", std::to_string(config.settings.run.seed)},
+          {"settings", remembered_settings(config)},
+          {"layout", layout_text(session.plan())},
+          {"run_id", ids_.run},
+          {"job_id", ids_.job}};
 }
 
 void NewRun::finish(const Config& config) const {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,7 +25,7 @@ namespace orthant {
 struct NewTensor {
   std::string name;
   Shape shape;
-  std::function<void(float* out)> fill;  // called once, when it is written
+  std::function<void(float* out)> fill;
 };
 
 // Of the whole model, or of its routed experts.
@@ -32,9 +34,8 @@ std::int64_t elements_of(const Settings& settings, Counted what = Counted::all);
 
 class NewRun {
  public:
-  // elsewhere: what the user may do where the disk has no room for the weights. Errors: ConfigError where `output` is
-  // there and is not an empty folder, or somebody is writing it.
-  explicit NewRun(const std::filesystem::path& output, std::string elsewhere = "make room, or give -o on another disk");
+  // Errors: ConfigError where `output` is there and is not an empty folder, or somebody is writing it.
+  explicit NewRun(const std::filesystem::path& output);
 
   const std::filesystem::path& output() const { return output_; }
   const Workshop& workshop() const { return *workshop_; }
@@ -50,12 +51,13 @@ class NewRun {
   // The checkpoint of step 0, as one rank would save it. One tensor at a time is in memory. Errors: Error where the
   // disk has no room for all of them, before the first; what the disk refuses.
   void write_weights(const Config& config, const std::vector<NewTensor>& tensors) const;
+  // What the manifest of that checkpoint tells beside the tensors.
+  std::map<std::string, std::string> state(const Config& config) const;
   // Writes config.resolved.toml; from here on the run is there.
   void finish(const Config& config) const;
 
  private:
   std::filesystem::path output_;
-  std::string elsewhere_;
   Disk disk_;
   std::unique_ptr<Workshop> workshop_;
   RunIds ids_;

@@ -1,10 +1,10 @@
 #include "apps/pretrained/opened_model.h"
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "apps/pretrained/import.h"
+#include "apps/pretrained/published_model.h"
 #include "apps/pretrained/receipt.h"
 #include "apps/pretrained/run_source.h"
 #include "core/arch/trained.h"
@@ -44,11 +44,23 @@ std::int64_t positions_in(const fs::path& config) {
              : 0;
 }
 
+// Opens a published model, whose run in `folder` has no checkpoint.
+CheckpointReader open_published(const fs::path& source, const fs::path& folder, const PluginKeys& plugin_keys,
+                                const PluginKinds& plugin_kinds) {
+  NewRun run(folder);
+  const auto model = std::make_shared<const PublishedModel>(
+      ImportOptions{.source = source, .output = folder, .left_out = {}}, run, plugin_keys, plugin_kinds);
+  model->write_travelling(run);
+  CheckpointReader reader = PublishedModel::reader(model, source, run.state(model->config()));
+  run.finish(model->config());
+  return reader;
+}
+
 }  // namespace
 
 OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::vector<std::string>& overrides,
                          const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds, bool averages) {
-  fs::path run = source;
+  fs::path resolved;
   if (is_published(source)) {
     if (averages) {
       throw ConfigError(
@@ -56,50 +68,39 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
                       "--ema out, or give a run's folder",
                       source.string()));
     }
-    const auto begin = std::chrono::steady_clock::now();
-    imported_ = std::make_unique<ScratchFolder>();
-    run = imported_->path() / "run";
-    import_model({.source = source,
-                  .output = run,
-                  .left_out = {},
-                  .check_by = {},
-                  .elsewhere = "make room, or set TMPDIR to a folder on another disk"},
-                 plugin_keys, plugin_kinds);
-    constexpr double worth_telling = 3;  // seconds
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (seconds > worth_telling) {
-      say("orthant: note: the model was converted for this call, in {:.0f} s; `orthant import {} -o RUN` does it once, "
-          "and RUN is read at once",
-          seconds, source.string());
+    settings_ = std::make_unique<ScratchFolder>();
+    const fs::path run = settings_->path() / "run";
+    checkpoint_ = source;
+    reader_ = std::make_unique<CheckpointReader>(open_published(source, run, plugin_keys, plugin_kinds));
+    resolved = run / "config.resolved.toml";
+  } else {
+    const RunSource found = find_run_source(source, what);
+    checkpoint_ = found.checkpoint;
+    for (const std::string& reason : found.passed_over) {
+      say("orthant: warning: checkpoint passed over: {}", reason);
     }
-  }
-  const RunSource found = find_run_source(run, what);
-  checkpoint_ = found.checkpoint;
-  for (const std::string& reason : found.passed_over) {
-    say("orthant: warning: checkpoint passed over: {}", reason);
-  }
-  reader_ = std::make_unique<CheckpointReader>(weights_reader(checkpoint_, averages));
-  if (imported_ == nullptr) {
+    reader_ = std::make_unique<CheckpointReader>(weights_reader(checkpoint_, averages));
     say("orthant: note: reads {}{}", averages ? "the averages of the weights in " : "", checkpoint_.string());
+    resolved = found.config;
   }
   std::vector<std::string> all = {"data.source=\"synthetic\""};
   all.insert(all.end(), overrides.begin(), overrides.end());
-  config_ = load_config(found.config.string(), all, plugin_keys, plugin_kinds);
+  config_ = load_config(resolved.string(), all, plugin_keys, plugin_kinds);
   if (!overrides.empty()) {
     if (config_.settings.model.positions != Positions::learned) {  // their number goes with the window asked for
-      check_starting_weights(checkpoint_, config_.settings);
+      check_starting_weights(*reader_, checkpoint_, config_.settings);
     }
-    tell_what_changed(config_, load_config(found.config.string(), {all.front()}, plugin_keys, plugin_kinds));
+    tell_what_changed(config_, load_config(resolved.string(), {all.front()}, plugin_keys, plugin_kinds));
   }
   leave_out_mtp(config_.settings);
-  const fs::path folder = found.config.parent_path();
+  const fs::path folder = resolved.parent_path();
   require_same_run(checkpoint_, reader_->state(), folder, ids_in(folder).run);
   positions_ = positions_in(folder / pretrained_folder / "config.json");
   text_rules_ = text_rules_in(folder);
   for (const char* place : {tokenizer_folder, pretrained_folder}) {
     for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
       if (tokenizer_.empty() && fs::exists(folder / place / file)) {
-        tokenizer_ = imported_ ? source : folder / place;  // a copy in a scratch folder is nobody's name for it
+        tokenizer_ = settings_ ? source : folder / place;  // a copy in a scratch folder is nobody's name for it
       }
     }
   }

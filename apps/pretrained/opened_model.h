@@ -16,15 +16,15 @@ namespace orthant {
 
 class OpenedModel {
  public:
-  // what: the verb of the command, for messages. A published model is imported into a folder for temporary files, which
-  // goes with this. overrides: of the run's configuration. averages: the averages of the weights in their place
-  // (weights_reader). Nothing is read from the run's data.
-  // Errors: those of find_run_source, load_config, import_model and weights_reader; ConfigError for averages of a
-  // published model.
+  // what: the verb of the command, for messages. A published model's weights are read where they lie, and its settings
+  // from a folder for temporary files, which goes with this. overrides: of the run's configuration. averages: the
+  // averages of the weights in their place (weights_reader). Nothing is read from the run's data. Errors: those of
+  // find_run_source, load_config, PublishedModel and weights_reader; ConfigError for averages of a published model.
   OpenedModel(const std::filesystem::path& source, const char* what, const std::vector<std::string>& overrides,
               const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds, bool averages = false);
 
   const Config& config() const { return config_; }
+  // The folder of its weights: a checkpoint's, or the published model's.
   const std::filesystem::path& checkpoint() const { return checkpoint_; }
   const CheckpointReader& reader() const { return *reader_; }
   // A folder with the tokenizer of the model; empty where it has none, as a run on bytes.
@@ -39,7 +39,7 @@ class OpenedModel {
   std::int64_t known_positions() const;
 
  private:
-  std::unique_ptr<ScratchFolder> imported_;
+  std::unique_ptr<ScratchFolder> settings_;  // of a published model
   std::filesystem::path checkpoint_, tokenizer_;
   std::int64_t positions_ = 0;  // that were published; 0: none were
   TextRules text_rules_;

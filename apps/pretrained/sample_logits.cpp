@@ -83,7 +83,11 @@ std::vector<std::int32_t> sample_tokens(std::int64_t count, std::int64_t vocab_s
 
 std::vector<double> sample_logits(const Config& config, const std::filesystem::path& checkpoint,
                                   const std::vector<std::int32_t>& token, std::int64_t sequences) {
-  const CheckpointReader reader(checkpoint);
+  return sample_logits(config, CheckpointReader(checkpoint), token, sequences);
+}
+
+std::vector<double> sample_logits(const Config& config, const CheckpointReader& reader,
+                                  const std::vector<std::int32_t>& token, std::int64_t sequences) {
   const std::int64_t positions = static_cast<std::int64_t>(token.size()) / sequences;
   std::vector<float> rows;
   run_threads(1, [&](Communicator& communicator) {

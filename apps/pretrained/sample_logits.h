@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
 
 namespace orthant {
@@ -16,6 +17,8 @@ std::vector<std::int32_t> sample_tokens(std::int64_t count, std::int64_t vocab_s
 // token: [sequences, positions] ids. Returns [sequences * positions, V]: the blocks as training computes them without
 // dropout, in the configuration's type; the final norm and the output matrix in fp64, by their definition.
 // Plugins of the configuration have no part in it. Errors: as those of load_weights.
+std::vector<double> sample_logits(const Config& config, const CheckpointReader& reader,
+                                  const std::vector<std::int32_t>& token, std::int64_t sequences);
 std::vector<double> sample_logits(const Config& config, const std::filesystem::path& checkpoint,
                                   const std::vector<std::int32_t>& token, std::int64_t sequences);
 

@@ -1,6 +1,7 @@
 #include "apps/pretrained/source_weights.h"
 
 #include <orthant/error.h>
+#include <sys/mman.h>
 
 #include <set>
 
@@ -144,6 +145,14 @@ std::vector<SourceWeights::File> SourceWeights::files() const {
                    sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()})});
   }
   return all;
+}
+
+void SourceWeights::release_memory() const {
+  for (const SafetensorsReader& reader : files_) {
+    if (reader.file().size() > 0) {
+      madvise(const_cast<std::byte*>(reader.file().bytes().data()), reader.file().size(), MADV_DONTNEED);
+    }
+  }
 }
 
 std::uint64_t SourceWeights::size() const {

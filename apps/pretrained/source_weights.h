@@ -38,6 +38,8 @@ class SourceWeights {
   };
   std::vector<File> files() const;  // reads all of them
   std::uint64_t size() const;       // bytes of all files
+  // The memory in which files were read goes back to the system; what is read again comes from the files again.
+  void release_memory() const;
 
  private:
   void open(const std::filesystem::path& path);

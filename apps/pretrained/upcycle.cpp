@@ -151,7 +151,7 @@ class Tensors {
 double check_logits(const OpenedModel& dense, const Config& mixture, const fs::path& checkpoint) {
   const std::vector<std::int32_t> token = sample_tokens(compared_tokens, mixture.settings.model.vocab_size);
   return compare_logits({"the mixture", sample_logits(mixture, checkpoint, token, 2)},
-                        {"the dense model", sample_logits(dense.config(), dense.checkpoint(), token, 2)})
+                        {"the dense model", sample_logits(dense.config(), dense.reader(), token, 2)})
       .difference;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <memory>
 #include <random>
 
 #include "apps/serve/api_error.h"
@@ -85,11 +86,45 @@ std::map<std::int32_t, float> bias_of(const RequestFields& fields, std::int64_t 
   return bias;
 }
 
-bool json_wanted(const RequestFields& fields) {
-  const bool json = fields.is("response_format", {{"type", "json_object"}});
-  fields.refuse_unless(json || fields.is("response_format", {{"type", "text"}}), "response_format",
-                       "give {\"type\": \"json_object\"} or {\"type\": \"text\"}; a schema is not followed");
-  return json;
+std::shared_ptr<const JsonSchema> schema_of(const OrderedJson& format) {
+  const char* const field = "response_format";
+  const auto asked = format.find("json_schema");
+  if (format.size() != 2 || asked == format.end() || !asked->is_object() || !asked->contains("schema")) {
+    refuse_field(field,
+                 "'response_format' is {}: expected {{\"type\": \"json_schema\", \"json_schema\": "
+                 "{{\"name\": ..., \"schema\": {{...}}}}}}",
+                 shown(format));
+  }
+  for (const auto& [key, value] : asked->items()) {
+    const bool text = key == "name" || key == "description";
+    if (key != "schema" && !(text && value.is_string()) && !(key == "strict" && value.is_boolean()) &&
+        !(key != "name" && value.is_null())) {
+      refuse_field(field, "'response_format.json_schema' has '{}' of {}: expected name, schema, strict, description",
+                   clipped(key), shown(value));
+    }
+  }
+  try {
+    return std::make_shared<const JsonSchema>((*asked)["schema"], "response_format.json_schema.schema");
+  } catch (const ConfigError& error) {
+    throw ApiError(400, error.what(), field);
+  }
+}
+
+void read_format(const RequestFields& fields, Request& request) {
+  const char* const field = "response_format";
+  const OrderedJson* format = fields.at(field);
+  if (format == nullptr || *format == OrderedJson{{"type", "text"}}) {
+    return;
+  }
+  request.json = true;
+  if (format->is_object() && format->value("type", OrderedJson()) == "json_schema") {
+    request.schema = schema_of(*format);
+  } else if (*format != OrderedJson{{"type", "json_object"}}) {
+    refuse_field(field,
+                 "'response_format' is {}: expected {{\"type\": \"text\"}}, json_object, or json_schema with a "
+                 "schema",
+                 shown(*format));
+  }
 }
 
 bool usage_wanted(const RequestFields& fields, bool stream) {
@@ -158,7 +193,7 @@ Request answer_of(const RequestFields& fields, const CompletionLimits& limits) {
     request.stop_ids.insert(request.stop_ids.end(), limits.ends.ids.begin(), limits.ends.ids.end());
     request.stop.insert(request.stop.end(), limits.ends.texts.begin(), limits.ends.texts.end());
   }
-  request.json = json_wanted(fields);
+  read_format(fields, request);
   request.min_tokens = fields.integer("min_tokens", 0, 0, limits.context);
   if (fields.at("user") != nullptr && !fields.at("user")->is_string()) {
     refuse_field("user", "'user' must be a string");

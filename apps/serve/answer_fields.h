@@ -36,6 +36,7 @@ struct CompletionRequest {
   std::int64_t n = 1;                              // answers to each
   std::optional<std::int64_t> logprobs;            // how many candidates are told of
   bool echo = false, stream = false, include_usage = false;
+  bool reads_calls = false;      // of tools: the template writes them as ToolCallReader reads them
   std::vector<Request> choices;  // for the generator, prompt by prompt; they tell nobody yet
 };
 

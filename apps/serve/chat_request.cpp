@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/serve/api_error.h"
+#include "apps/serve/tool_call_reader.h"
 #include "core/data/model_template.h"
 #include "core/data/template_messages.h"
 
@@ -98,8 +99,13 @@ TemplateInput conversation_of(const RequestFields& fields, const ModelTemplate& 
   return made;
 }
 
-std::vector<std::int32_t> prompt_of(const RequestFields& fields, const CompletionLimits& limits) {
-  const TemplateInput conversation = conversation_of(fields, *limits.chat);
+bool reads_calls(const RequestFields& fields, const TemplateInput& conversation, const ModelTemplate& chat) {
+  return !conversation.tools.is_null() && !fields.is("tool_choice", "none") &&
+         chat.mentions(std::string(ToolCallReader::begin_mark), true);
+}
+
+std::vector<std::int32_t> prompt_of(const RequestFields& fields, const TemplateInput& conversation,
+                                    const CompletionLimits& limits) {
   try {
     return limits.chat->ids(limits.chat->render(conversation).text, fields.flag("add_special_tokens"));
   } catch (const jinja::TemplateError& error) {
@@ -142,7 +148,9 @@ CompletionRequest read_chat(const std::string& text, const CompletionLimits& lim
       max_tokens = asked;
     }
   }
-  read.prompts = {prompt_of(fields, limits)};
+  const TemplateInput conversation = conversation_of(fields, *limits.chat);
+  read.prompts = {prompt_of(fields, conversation, limits)};
+  read.reads_calls = reads_calls(fields, conversation, *limits.chat);
   add_choices(read, request, max_tokens, limits.context, limits);
   return read;
 }

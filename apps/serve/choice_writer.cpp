@@ -1,6 +1,7 @@
 #include "apps/serve/choice_writer.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "core/tokenizer/utf8.h"
@@ -11,6 +12,11 @@ namespace {
 std::vector<std::int32_t> last_of(std::span<const std::int32_t> ids) {
   const auto last = ids.last(std::min(ids.size(), TextStream::context));
   return {last.begin(), last.end()};
+}
+
+std::string new_call_id() {
+  std::random_device random;
+  return fmt::format("call_{:08x}{:08x}{:08x}", random(), random(), random());
 }
 
 std::int64_t characters_of(const std::string& text) {
@@ -47,10 +53,30 @@ void ChoiceWriter::add(const TokenEvent& event) {
     behind_.push_back(event.token.id);
     behind_ = last_of(behind_);
   }
-  text_ += event.text;
+  add_text(event);
   cached_ = std::max(cached_, event.cached);
   if (event.finish.has_value()) {
-    finish_ = name_of(*event.finish);
+    finish_ = event.finish == Finish::stop && all_calls_ > 0 ? "tool_calls" : name_of(*event.finish);
+  }
+}
+
+void ChoiceWriter::add_text(const TokenEvent& event) {
+  if (!request_.reads_calls) {
+    text_ += event.text;
+    return;
+  }
+  reader_.add(event.text, event.finish.has_value(), event.finish == Finish::stop);
+  text_ += std::exchange(reader_.text, {});
+  for (const ToolCall& call : std::exchange(reader_.calls, {})) {
+    OrderedJson made = OrderedJson::object();
+    if (request_.stream) {
+      made["index"] = all_calls_;
+    }
+    made["id"] = new_call_id();
+    made["type"] = "function";
+    made["function"] = {{"name", call.name}, {"arguments", call.arguments}};
+    calls_.push_back(std::move(made));
+    ++all_calls_;
   }
 }
 
@@ -133,9 +159,13 @@ OrderedJson ChoiceWriter::take_chat() {
   std::string text = std::exchange(text_, {});
   OrderedJson said = OrderedJson::object();
   if (!request_.stream) {
-    said = {{"role", "assistant"}, {"content", std::move(text)}, {"refusal", nullptr}};
-  } else if (!text.empty() || finish_.is_null()) {
+    said = {{"role", "assistant"}, {"content", nullptr}, {"refusal", nullptr}};
+  }
+  if (!text.empty() || (calls_.empty() && (!request_.stream || finish_.is_null()))) {
     said["content"] = std::move(text);
+  }
+  if (!calls_.empty()) {
+    said["tool_calls"] = std::exchange(calls_, OrderedJson::array());
   }
   return {{"index", index_},
           {request_.stream ? "delta" : "message", std::move(said)},

@@ -10,6 +10,7 @@
 #include "apps/lm/generator.h"
 #include "apps/lm/text_stream.h"
 #include "apps/serve/completion_request.h"
+#include "apps/serve/tool_call_reader.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace orthant {
@@ -25,7 +26,7 @@ class ChoiceWriter {
   std::int64_t made() const { return made_; }      // tokens of the answer
   std::int64_t cached() const { return cached_; }  // tokens of the prompt that were known already
   // There is something to tell since the last take().
-  bool anything() const { return !text_.empty() || done() || !tokens_.empty() || !content_.empty(); }
+  bool anything() const { return !text_.empty() || done() || !tokens_.empty() || !content_.empty() || !calls_.empty(); }
   // {"text", "index", "logprobs", "finish_reason"} of what has come since the last call; of a chat a "message" or, of
   // a stream, a "delta" in place of the text.
   OrderedJson take();
@@ -33,6 +34,7 @@ class ChoiceWriter {
   static OrderedJson first_delta(std::size_t index);
 
  private:
+  void add_text(const TokenEvent& event);
   void add_scores(const TokenEvent& event);
   std::string token_bytes(std::int32_t id) const;
   std::string token_text(std::int32_t id) const;
@@ -50,10 +52,13 @@ class ChoiceWriter {
   std::vector<std::int32_t> behind_;  // the last few tokens, which decide about the text of the next
 
   std::string text_;
+  ToolCallReader reader_;       // of a chat that reads calls
+  std::int64_t all_calls_ = 0;  // that were read of it
   OrderedJson finish_ = nullptr;
   OrderedJson tokens_ = OrderedJson::array(), token_logprobs_ = tokens_, top_logprobs_ = tokens_,
               text_offset_ = tokens_;
   OrderedJson content_ = tokens_;  // of a chat, in their place
+  OrderedJson calls_ = tokens_;    // likewise
 };
 
 }  // namespace orthant

@@ -18,7 +18,7 @@ struct Tolerances {
 // States in 8 bits: where sums in another order differ by rounding, a moment now and then falls to the other neighbour,
 // an eighth away.
 Tolerances tolerances(const Settings& settings) {
-  if (settings.run.dtype == ComputeType::bf16) {
+  if (settings.run.dtype == ComputeType::bf16 || settings.optimizer.gradient_dtype == ComputeType::bf16) {
     return {5e-2, 1e-2, 5e-2};
   }
   return settings.optimizer.state_dtype == StateType::fp32 ? Tolerances{1e-5, 1e-6, 1e-4}

@@ -7,6 +7,7 @@
 //   together = 2        # experts that one rank holds: E experts make E / together ranks
 #include <orthant/gate.h>
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 
 #include <algorithm>
 

@@ -54,7 +54,7 @@ def refused(settings):
     known = [("run.dtype", ["fp32"]), ("model.attention", ["multi_head"]), ("model.ffn", ["mlp"]), ("model.dropout", [0]),
              ("model.activation", ["relu", "gelu", "swiglu"]), ("model.attention_sinks", [False]), ("model.full_attention_every", [0]),
              ("model.qk_norm_over", ["head"]), ("model.output_bias", [False]), ("model.rope_scaling", ["none"]),
-             ("model.rope_interleaved", [False]), ("optimizer.name", ["adamw"]), ("optimizer.schedule", ["constant", "cosine"]), ("optimizer.state_dtype", ["fp32"]),
+             ("model.rope_interleaved", [False]), ("optimizer.name", ["adamw"]), ("optimizer.schedule", ["constant", "cosine"]), ("optimizer.state_dtype", ["fp32"]), ("optimizer.gradient_dtype", ["fp32"]),
              ("optimizer.lr_of", [[]]), ("optimizer.no_decay", [[]])]
     if settings["moe"]["experts"] > 0:
         known += [("moe.router", ["switch", "gshard", "topk"]), ("moe.score", ["softmax"]), ("moe.drop_policy", ["position"]),

@@ -106,6 +106,16 @@ class CheckpointWriter {
 
 struct Manifest;
 
+// Tensors that something else than a checkpoint's files holds. Thread safety: const calls from any thread.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  // As CheckpointReader's. REQUIRES: the slice lies inside.
+  virtual void read(const std::string& name, const std::vector<std::int64_t>& offset,
+                    const std::vector<std::int64_t>& size, void* out) const = 0;
+  virtual void release_memory() const = 0;
+};
+
 // A complete checkpoint. Thread safety: const calls from any thread.
 class CheckpointReader {
  public:
@@ -119,6 +129,9 @@ class CheckpointReader {
   explicit CheckpointReader(const std::filesystem::path& folder);
   // The same, but `info` and `read` of NAME are those of prefix + NAME where there is such a tensor.
   CheckpointReader(const std::filesystem::path& folder, std::string prefix);
+  // What `source` holds, as a checkpoint of step 0. folder: for messages; it has no files of a checkpoint.
+  CheckpointReader(std::filesystem::path folder, const std::map<std::string, TensorInfo>& tensors,
+                   std::map<std::string, std::string> state, std::shared_ptr<const TensorSource> source);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
 
@@ -150,6 +163,7 @@ class CheckpointReader {
   std::unique_ptr<Manifest> manifest_;
   std::unique_ptr<std::mutex> mutex_;
   mutable std::vector<std::unique_ptr<SafetensorsReader>> files_;
+  std::shared_ptr<const TensorSource> source_;  // null: the files
 };
 
 // root/step_000100

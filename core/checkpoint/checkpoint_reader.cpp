@@ -45,6 +45,19 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& folder, std::str
   files_.resize(manifest_->files.size());
 }
 
+CheckpointReader::CheckpointReader(std::filesystem::path folder, const std::map<std::string, TensorInfo>& tensors,
+                                   std::map<std::string, std::string> state, std::shared_ptr<const TensorSource> source)
+    : folder_(std::move(folder)),
+      manifest_(std::make_unique<Manifest>()),
+      mutex_(std::make_unique<std::mutex>()),
+      source_(std::move(source)) {
+  manifest_->world = 1;
+  manifest_->state = std::move(state);
+  for (const auto& [name, info] : tensors) {
+    manifest_->tensors[name] = {.dtype = info.dtype, .shape = info.shape, .slices = {}};
+  }
+}
+
 CheckpointReader::~CheckpointReader() = default;
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
 
@@ -100,6 +113,10 @@ void CheckpointReader::read(const std::string& name, const std::vector<std::int6
   const ManifestTensor& tensor = find(*manifest_, stored, folder_);
   const Box wanted{offset, size};
   check_inside(wanted, tensor.shape, "checkpoint '" + folder_.string() + "', tensor '" + name + "'");
+  if (source_ != nullptr) {
+    source_->read(stored, offset, size, out);
+    return;
+  }
   for (const ManifestSlice& slice : tensor.slices) {
     if (intersect(slice.box, wanted).elements() == 0) {
       continue;
@@ -114,6 +131,9 @@ void CheckpointReader::read(const std::string& name, const std::vector<std::int6
 }
 
 void CheckpointReader::release_memory() const {
+  if (source_ != nullptr) {
+    source_->release_memory();
+  }
   const std::scoped_lock lock(*mutex_);
   for (const auto& reader : files_) {
     if (reader != nullptr && reader->file().size() > 0) {

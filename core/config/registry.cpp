@@ -286,6 +286,10 @@ void declare_training(std::vector<CoreKey>& keys) {
       "state_dtype", [](auto& s) -> auto& { return s.optimizer.state_dtype; }, {"fp32", "8bit"},
       "How states of matrices are stored between updates. 8bit: in blocks of 32 columns, each with a scale; norms, "
       "biases and matrices with other rows keep fp32. Not with muon.");
+  optimizer.choice(
+      "gradient_dtype", [](auto& s) -> auto& { return s.optimizer.gradient_dtype; }, {"fp32", "bf16"},
+      "In which numbers gradients are kept, added up over micro-batches and summed over ranks. bf16: half "
+      "of the bytes, and each of these sums is rounded to 8 bits; the optimizer computes in fp32.");
   at_least(optimizer.key(
                "ema_decay", [](auto& s) -> auto& { return s.optimizer.ema_decay; },
                "Decay of a moving average of the weights (below 1; 0.999, say), which --ema of export, eval, generate "

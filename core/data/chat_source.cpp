@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/data/template_encoder.h"
 #include "core/data/template_lines.h"
 #include "core/data/token_file.h"
 
@@ -56,7 +57,10 @@ void require_short(const std::vector<std::string>& coded, const DataSettings& da
 PrepareOptions tokens_of_chat(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
                               std::filesystem::path output) {
   if (settings.data.chat_template == model_template_name) {
-    return tokens_by_model_template(settings, std::move(tokenizer), std::move(output));
+    return tokens_by_model_template(settings, std::move(tokenizer), std::move(output), "chat", 2,
+                                    [](const Tokenizer& by, std::shared_ptr<const ModelTemplate> chat) {
+                                      return std::make_unique<TemplateEncoder>(by, std::move(chat));
+                                    });
   }
   return tokens_by_template(settings, std::move(tokenizer), std::move(output), "chat", 2,
                             [](const Tokenizer& by, std::shared_ptr<const ChatTemplate> chat) {

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "core/data/chat_message.h"
+#include "core/data/pair_prompt.h"
 
 namespace orthant {
 
@@ -25,11 +26,13 @@ namespace orthant {
 // check_row_keys refuses. Errors: ConfigError for what is no such object, and as read_messages.
 Conversation read_conversation(std::string_view row);
 
-// Two conversations of which one is preferred. Their first `given` messages are the same, and are not learnt.
-struct AnswerPair {
-  Conversation chosen, rejected;
-  std::size_t given = 0;
-};
+bool same_message(const ChatMessage& a, const ChatMessage& b);
+bool is_answer(const ChatMessage& message);
+bool asks(const ChatMessage& message);
+const std::string& text_in(const ChatMessage& message);
+bool learnt(const ChatMessage& message);
+
+using AnswerPair = PairOf<ChatMessage>;
 
 // A prompt that is a text is a message of the user, an answer one of the assistant. Where both lists of messages begin
 // with the prompt, it is what they begin with, and stands there once (as TRL's extract_prompt has it); where neither

@@ -6,10 +6,17 @@
 #include <cmath>
 #include <utility>
 
+#include "core/data/template_encoder.h"
 #include "core/data/template_lines.h"
 
 namespace orthant {
 namespace {
+
+// The codes of what stands in `coded` from `begin` on become those of a rejected answer.
+void mark_rejected(std::vector<std::int32_t>& coded, std::size_t begin, std::int32_t vocabulary) {
+  std::for_each(coded.begin() + static_cast<std::ptrdiff_t>(begin), coded.end(),
+                [&](std::int32_t& token) { token += 2 * vocabulary; });
+}
 
 class PairEncoder final : public Encoder {
  public:
@@ -20,13 +27,32 @@ class PairEncoder final : public Encoder {
     chat_.encode(pair.chosen, coded, pair.given);
     const std::size_t behind_chosen = coded.size();
     chat_.encode(pair.rejected, coded, pair.given);
-    std::for_each(coded.begin() + static_cast<std::ptrdiff_t>(behind_chosen), coded.end(),
-                  [&](std::int32_t& token) { token += 2 * vocabulary_; });
+    mark_rejected(coded, behind_chosen, vocabulary_);
   }
 
  private:
   std::int32_t vocabulary_;
   ChatEncoder chat_;
+};
+
+class TemplatePairEncoder final : public Encoder {
+ public:
+  TemplatePairEncoder(const Tokenizer& tokenizer, std::shared_ptr<const ModelTemplate> chat)
+      : vocabulary_(static_cast<std::int32_t>(tokenizer.vocabulary())),
+        chat_(std::move(chat)),
+        encoder_(tokenizer, chat_) {}
+  void encode(std::string_view line, std::vector<std::int32_t>& coded) override {
+    const TemplateRows rows = read_template_pair(line, *chat_);
+    encoder_.encode(rows.chosen, coded);
+    const std::size_t behind_chosen = coded.size();
+    encoder_.encode(rows.rejected, coded);
+    mark_rejected(coded, behind_chosen, vocabulary_);
+  }
+
+ private:
+  std::int32_t vocabulary_;
+  std::shared_ptr<const ModelTemplate> chat_;
+  TemplateEncoder encoder_;
 };
 
 // "'a.jsonl', line 3": of the number of a line in all files. No line is without tokens.
@@ -50,9 +76,10 @@ bool has_answer(const SequenceDocument& document) {
 PrepareOptions tokens_of_pairs(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
                                std::filesystem::path output) {
   if (settings.data.chat_template == model_template_name) {
-    throw SettingError("data.chat_template",
-                       "data.chat_template: \"model\" is for conversations (data.source = \"chat\"); pairs have the "
-                       "templates that are named, or a TOML file");
+    return tokens_by_model_template(settings, std::move(tokenizer), std::move(output), "pairs", 4,
+                                    [](const Tokenizer& by, std::shared_ptr<const ModelTemplate> chat) {
+                                      return std::make_unique<TemplatePairEncoder>(by, std::move(chat));
+                                    });
   }
   return tokens_by_template(settings, std::move(tokenizer), std::move(output), "pairs", 4,
                             [](const Tokenizer& by, std::shared_ptr<const ChatTemplate> chat) {

@@ -4,88 +4,8 @@
 
 #include <algorithm>
 
-#include "core/base/json.h"
-#include "core/data/chat_message.h"
-#include "core/data/row_keys.h"
-#include "core/data/template_messages.h"
-
 namespace orthant {
 namespace {
-
-constexpr const char* beside_messages[] = {"tools", "documents", "chat_template_kwargs"};
-
-// Which messages are learnt is told apart.
-struct Row {
-  TemplateInput input;
-  std::vector<bool> learnt;
-};
-
-// Keys that no template is given, as row_keys.h has them. Order means nothing there.
-void check_others(const OrderedJson& object, std::span<const std::string_view> given, const std::string& where) {
-  Json others = Json::object();
-  for (const auto& [key, value] : object.items()) {
-    if (std::find(given.begin(), given.end(), key) == given.end()) {
-      others[key] = Json::parse(value.dump());
-    }
-  }
-  where.empty() ? check_row_keys(others) : check_message_keys(others, where + ": ");
-}
-
-void add_message(Row& row, const OrderedJson& given) {
-  const std::string where = fmt::format("message {}", row.learnt.size() + 1);
-  OrderedJson message = OrderedJson::object();
-  for (const std::string_view key : message_fields) {
-    if (given.is_object() && given.contains(key)) {
-      message[std::string(key)] = given[std::string(key)];
-    }
-  }
-  row.input.messages.push_back(template_message(given.is_object() ? message : given, where));
-  check_others(given, message_fields, where);
-  const bool answers = row.input.messages.back()["role"] == "assistant";
-  const Json whole = Json::parse(given.dump());
-  const ChatRole role = answers ? ChatRole::assistant : ChatRole::user;
-  row.learnt.push_back(read_train(whole, role, where + ": ").value_or(answers) && answers);
-}
-
-Row read_template_row(std::string_view text, const ModelTemplate& chat) {
-  OrderedJson json;
-  try {
-    json = parse_ordered_json(text, "the row");
-  } catch (const Error& error) {
-    throw ConfigError(error.what());
-  }
-  const OrderedJson messages = json.is_object() ? json.value("messages", OrderedJson()) : OrderedJson();
-  if (!messages.is_array() || messages.empty()) {
-    throw ConfigError(
-        "expected an object with a list of \"messages\", which data.chat_template = \"model\" is read of");
-  }
-  Row row;
-  for (const OrderedJson& message : messages) {
-    add_message(row, message);
-  }
-  row.input.tools = template_tools(json.value("tools", OrderedJson()));
-  row.input.documents = json.value("documents", OrderedJson());
-  const OrderedJson more = json.value("chat_template_kwargs", OrderedJson());
-  row.input.variables = more.is_object() ? more : OrderedJson::object();
-  constexpr std::string_view given[] = {"messages", "tools", "documents", "chat_template_kwargs"};
-  check_others(json, given, "");
-  const bool tools = !row.input.tools.is_null();
-  for (const char* key : beside_messages) {
-    const OrderedJson value = json.value(key, OrderedJson());
-    const bool nothing = value.is_null() || value.empty();
-    if (std::string_view(key) != "chat_template_kwargs" && !nothing && !chat.mentions(key, tools)) {
-      throw ConfigError(
-          fmt::format("\"{}\": the model's template ({}) knows of none, and would leave them out", key, chat.where()));
-    }
-  }
-  for (const auto& [name, value] : row.input.variables.items()) {
-    if (!chat.mentions(name, tools)) {
-      throw ConfigError(
-          fmt::format("\"chat_template_kwargs\": the model's template ({}) does not know '{}'", chat.where(), name));
-    }
-  }
-  return row;
-}
 
 jinja::Rendered rendered(const ModelTemplate& chat, const TemplateInput& input) {
   try {
@@ -154,7 +74,10 @@ std::vector<std::int32_t> TemplateEncoder::ids(std::string_view text) {
 }
 
 void TemplateEncoder::encode(std::string_view line, std::vector<std::int32_t>& coded) {
-  const Row row = read_template_row(line, *chat_);
+  encode(read_template_row(line, *chat_), coded);
+}
+
+void TemplateEncoder::encode(const TemplateRow& row, std::vector<std::int32_t>& coded) {
   const jinja::Rendered whole = rendered(*chat_, row.input);
   const std::vector<std::int32_t> all = ids(whole.text);
   // Bytes where what is learnt begins or ends.

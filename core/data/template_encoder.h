@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/data/model_template.h"
+#include "core/data/template_row.h"
 
 namespace orthant {
 
@@ -22,6 +23,7 @@ class TemplateEncoder final : public Encoder {
   // Errors: ConfigError for a row that is none, for what the template would not see or refuses, and where the text of
   // an answer is no part of the conversation's, so that nobody can say what is to be learnt.
   void encode(std::string_view row, std::vector<std::int32_t>& coded) override;
+  void encode(const TemplateRow& row, std::vector<std::int32_t>& coded);
 
  private:
   struct Span {

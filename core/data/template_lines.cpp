@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "core/data/template_encoder.h"
+#include "core/data/model_template.h"
 
 namespace orthant {
 namespace {
@@ -39,7 +39,8 @@ PrepareOptions tokens_by_template(const Settings& settings, std::shared_ptr<cons
 }
 
 PrepareOptions tokens_by_model_template(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
-                                        std::filesystem::path output) {
+                                        std::filesystem::path output, const char* coding, int codes,
+                                        const MakeModelEncoder& encoder) {
   std::shared_ptr<const ModelTemplate> chat;
   try {
     chat = ModelTemplate::of({}, *tokenizer);
@@ -56,9 +57,9 @@ PrepareOptions tokens_by_model_template(const Settings& settings, std::shared_pt
   PrepareOptions options;
   options.files = settings.data.path;
   options.text = template_lines();
-  options.coding = {.name = fmt::format("model chat {} {:016x}", version_of_rows, chat->hash()),
-                    .vocabulary = 2 * tokenizer->vocabulary(),
-                    .encoder = [tokenizer, chat] { return std::make_unique<TemplateEncoder>(*tokenizer, chat); }};
+  options.coding = {.name = fmt::format("model {} {} {:016x}", coding, version_of_rows, chat->hash()),
+                    .vocabulary = codes * tokenizer->vocabulary(),
+                    .encoder = [tokenizer, chat, encoder] { return encoder(*tokenizer, chat); }};
   options.tokenizer = std::move(tokenizer);
   options.output = std::move(output);
   return options;

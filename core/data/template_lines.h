@@ -30,9 +30,14 @@ PrepareOptions tokens_by_template(const Settings& settings, std::shared_ptr<cons
 // data.chat_template = "model": the template that the model brings, beside its tokenizer (model_template.h).
 inline constexpr const char* model_template_name = "model";
 
-// As tokens_by_template, of conversations by that template.
+class ModelTemplate;
+using MakeModelEncoder =
+    std::function<std::unique_ptr<Encoder>(const Tokenizer& tokenizer, std::shared_ptr<const ModelTemplate> chat)>;
+
+// As tokens_by_template, by that one.
 PrepareOptions tokens_by_model_template(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
-                                        std::filesystem::path output);
+                                        std::filesystem::path output, const char* coding, int codes,
+                                        const MakeModelEncoder& encoder);
 
 // "'a.jsonl' and 2 more files".
 std::string name_of_files(const DataSettings& data, std::size_t files);

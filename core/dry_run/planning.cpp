@@ -58,12 +58,18 @@ MemoryPlan memory_of(const ParamStore& store, const Plan& plan, Teacher* teacher
   for (const auto& group : store.groups()) {
     memory.weights += counter.add(group->weight) + counter.add(group->owned_weight);
     memory.gradients += counter.add(group->grad) + counter.add(group->owned_grad);
-    memory.optimizer += counter.add(group->master);
+    memory.states += counter.add(group->master);
     for (const ParamState& state : group->states) {
-      memory.optimizer += counter.add(state.values);
+      memory.states += counter.add(state.values);
+    }
+    for (const PluginState& state : group->plugin_states) {
+      memory.states += counter.add(state.tensor);
     }
   }
-  memory.other = device.memory().current_bytes - memory.weights - memory.gradients - memory.optimizer - memory.teacher;
+  for (const GateState& state : store.gate_states()) {
+    memory.states += counter.add(state.value);
+  }
+  memory.other = device.memory().current_bytes - memory.weights - memory.gradients - memory.states - memory.teacher;
   memory.disk = plan.keepers().disk_bytes() + (teacher != nullptr ? teacher->plan().keepers().disk_bytes() : 0);
   return memory;
 }

@@ -55,8 +55,9 @@ struct HeldParam {
 
 struct MemoryPlan {
   std::int64_t weights = 0;    // as layers read them, whole or the rank's shard; fp32 ones are the master weights too
-  std::int64_t gradients = 0;  // f32, whole or the rank's shard
-  std::int64_t optimizer = 0;  // master weights (where they are not the weights themselves) and the optimizer's state
+  std::int64_t gradients = 0;  // whole or the rank's shard
+  std::int64_t states =
+      0;  // of optimizer, keepers and gates; master weights, where they are not the weights themselves
   std::int64_t teacher = 0;    // weights of the model that this one learns from (distil.teacher)
   std::int64_t other = 0;      // held between steps besides: sums, buffers of plugins
   std::int64_t peak = 0;       // the most at any time from the start to the end of a second step

@@ -6,6 +6,7 @@
 #include "core/arch/param_specs.h"
 #include "core/arch/parameter_table.h"
 #include "core/arch/rotary.h"
+#include "core/layers/entered.h"
 #include "core/layers/norm.h"
 #include "core/layers/repeat_heads.h"
 
@@ -200,12 +201,19 @@ Tensor Attention::projected(const StepContext& ctx, const Tensor& x, const Proje
   return y;
 }
 
-Tensor Attention::projected_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x,
+Tensor Attention::projected_backward(const StepContext& ctx, const Tensor& dy, const Entered& x,
                                      const Projection& by) const {
   if (by.bias.has_value()) {
     add_bias_backward(ctx, by.bias->grad().view({1, dy.dim(1)}), dy);
   }
   return linear_backward(ctx, dy, x, by.weight.weight(), by.weight.wanted_grad());
+}
+
+bool Attention::learns_projections() const {
+  const auto learns = [](const std::optional<Projection>& by) {
+    return by.has_value() && by->weight.wanted_grad().defined();
+  };
+  return learns(qkv_) || learns(q_) || learns(kv_);
 }
 
 // Rotated, where no norm comes before that.
@@ -224,9 +232,9 @@ Attention::Heads Attention::project(const StepContext& ctx, const Tensor& x) con
   return to;
 }
 
-Tensor Attention::project_backward(const StepContext& ctx, const Heads& d, const Tensor& x) const {
+Tensor Attention::project_backward(const StepContext& ctx, const Heads& d, const Entered& x) const {
   auto empty = [&](const RotaryShape& of) {
-    return ctx.device().empty(x.dtype(), {x.dim(0), (of.heads + 2 * of.kv_heads) * of.head_dim});
+    return ctx.device().empty(d.q.dtype(), {d.q.dim(0), (of.heads + 2 * of.kv_heads) * of.head_dim});
   };
   const Tensor& position = ctx.batch.position;
   const bool rotated = rotates_first();
@@ -278,7 +286,7 @@ Tensor Attention::normed_backward(const StepContext& ctx, const Tensor& d, const
 Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
   const Tensor x = ctx.plan.cross(attention_enter, n, ctx.stream);  // [T, d]
   auto [q, k, v] = project(ctx, x);
-  saved.push(x);
+  Entered::save(ctx, n, x, saved);
   if (q_norm_.has_value()) {
     q = normed(ctx, q, *q_norm_, saved);
     k = normed(ctx, k, *k_norm_, saved);
@@ -320,7 +328,7 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
     g.dk = normed_backward(ctx, g.dk, *k_norm_, saved);
     g.dq = normed_backward(ctx, g.dq, *q_norm_, saved);
   }
-  const Tensor x = saved.pop();
+  const Entered x(ctx, attention_enter, learns_projections(), saved);
   return ctx.plan.cross_back(attention_enter, project_backward(ctx, {g.dq, g.dk, g.dv}, x), ctx.stream);
 }
 

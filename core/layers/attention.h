@@ -14,6 +14,9 @@
 
 namespace orthant {
 
+struct ModelSettings;
+class Entered;  // core/layers/entered.h
+
 // Keys that a token sees on average.
 double keys_seen(const Settings& settings, int block);
 // The first positions that the tokens of a batch see: in a block with the window, and in one without among others that
@@ -56,9 +59,10 @@ class Attention final : public PartLayer {
   HeadSinks sinks(const StepContext& ctx, bool backward) const;
   RotaryShape rotary(std::int64_t heads, std::int64_t kv_heads, bool rotate) const;
   Tensor projected(const StepContext& ctx, const Tensor& x, const Projection& by) const;
-  Tensor projected_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x, const Projection& by) const;
-  Heads project(const StepContext& ctx, const Tensor& x) const;                            // x [T, d]
-  Tensor project_backward(const StepContext& ctx, const Heads& d, const Tensor& x) const;  // dx [T, d]
+  Tensor projected_backward(const StepContext& ctx, const Tensor& dy, const Entered& x, const Projection& by) const;
+  bool learns_projections() const;
+  Heads project(const StepContext& ctx, const Tensor& x) const;                             // x [T, d]
+  Tensor project_backward(const StepContext& ctx, const Heads& d, const Entered& x) const;  // dx [T, d]
   bool rotates_first() const { return !q_norm_.has_value() || norm_rotated_; }
   // Normalises each head, or all of a token, then rotates them where they are not yet.
   Tensor normed(const StepContext& ctx, const Tensor& heads, const ParamRef& weight, Saved& saved) const;

@@ -1,5 +1,7 @@
 #include "core/layers/distil_loss.h"
 
+#include <orthant/settings.h>
+
 #include "core/layers/layer.h"
 
 namespace orthant {

@@ -2,6 +2,7 @@
 
 #include "core/arch/cost.h"
 #include "core/arch/param_specs.h"
+#include "core/layers/entered.h"
 
 namespace orthant {
 namespace {
@@ -46,7 +47,7 @@ Tensor Ffn::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const
   const Tensor x = ctx.plan.cross(ffn_enter, n, ctx.stream);  // [T, d]
   const Tensor h = linear(ctx, x, in_.weight());              // [T, n]
   const Tensor a = activated(ctx, h);
-  saved.push(x);
+  Entered::save(ctx, n, x, saved);
   saved.push(h);
   if (ctx.recompute != Recompute::selective) {
     saved.push(a);
@@ -57,11 +58,12 @@ Tensor Ffn::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const
 Tensor Ffn::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
   const bool again = ctx.recompute == Recompute::selective;
   Tensor a = again ? Tensor() : saved.pop();  // [T, f]
-  const Tensor h = saved.pop(), x = saved.pop();
+  const Tensor h = saved.pop();
   if (again) {
     a = activated(ctx, h);
   }
   const Tensor dy_here = ctx.plan.cross_back(ffn_leave, dy, ctx.stream);
+  const Entered x(ctx, ffn_enter, in_.wanted_grad().defined(), saved);
   const Tensor da = linear_backward(ctx, dy_here, a, out_.weight(), out_.wanted_grad());
   Tensor dh = ctx.device().empty(h.dtype(), h.shape());
   ctx.stream.activation_backward(dh, da, h, activation_);

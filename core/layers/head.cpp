@@ -37,7 +37,7 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
                                    .scale = ctx.loss_scale,
                                    .teacher = ctx.training ? ctx.sums.teacher : nullptr});
   if (ctx.training) {
-    saved.push(dn);
+    saved.push(ctx.plan.cross_back(head_enter, dn, ctx.stream));
   }
   return ctx.settings().model.mtp_depth > 0 ? h : Tensor();
 }
@@ -85,7 +85,7 @@ Tensor HeadLayer::compare(const StepContext& ctx, const Tensor& n) {
 }
 
 Tensor HeadLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
-  const Tensor dh = ctx.plan.cross_back(head_enter, saved.pop(), ctx.stream);
+  const Tensor dh = saved.pop();
   if (dy.defined()) {
     ctx.stream.add(dh, dy);
   }

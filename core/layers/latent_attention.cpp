@@ -4,6 +4,7 @@
 #include "core/arch/parameter_table.h"
 #include "core/arch/rotary.h"
 #include "core/layers/attention.h"
+#include "core/layers/entered.h"
 #include "core/layers/head_parts.h"
 #include "core/layers/norm.h"
 #include "core/layers/repeat_heads.h"
@@ -203,7 +204,7 @@ LatentAttention::Latent LatentAttention::latent_backward(const StepContext& ctx,
 
 Tensor LatentAttention::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
   const Tensor x = ctx.plan.cross(latent_enter, n, ctx.stream);  // [T, d]
-  saved.push(x);
+  Entered::save(ctx, n, x, saved);
   Tensor q = queries(ctx, x, saved);
   q = ctx.plan.cross(latent_core_enter, q, ctx.stream);
   Tensor o = attend(ctx, q, x, saved);
@@ -225,11 +226,12 @@ Tensor LatentAttention::backward(const StepContext& ctx, const Tensor& dy, Saved
   g.dk = ctx.plan.cross_back(latent_core_enter, g.dk, ctx.stream);
   g.dq = ctx.plan.cross_back(latent_core_enter, g.dq, ctx.stream);
   const Latent d = latent_backward(ctx, g.dq, g.dk, g.dv, saved);
-  const Tensor x = saved.pop(), down = kv_down_.weight(), d_down = kv_down_.wanted_grad();
+  const Tensor down = kv_down_.weight(), d_down = kv_down_.wanted_grad();
   const auto d_down_of = [&](std::int64_t first, std::int64_t rows) {
     return d_down.defined() ? d_down.rows(first, rows) : Tensor();
   };
   const ParamRef& q = q_down_.has_value() ? *q_down_ : q_up_;
+  const Entered x(ctx, latent_enter, q.wants_grad() || d_down.defined(), saved);
   const Tensor dx = linear_backward(ctx, d.q, x, q.weight(), q.wanted_grad());
   ctx.stream.add(dx, linear_backward(ctx, d.kv, x, down.rows(0, kv_rank_), d_down_of(0, kv_rank_)));
   ctx.stream.add(dx, linear_backward(ctx, d.k_rope, x, down.rows(kv_rank_, rope_), d_down_of(kv_rank_, rope_)));

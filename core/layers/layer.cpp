@@ -1,6 +1,12 @@
 #include "core/layers/layer.h"
 
+#include <orthant/settings.h>
+
 namespace orthant {
+
+DType StepContext::compute() const {
+  return settings().run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16;
+}
 
 Tensor linear(const StepContext& ctx, const Tensor& x, const Tensor& w) {
   Tensor y = ctx.device().empty(x.dtype(), {x.dim(0), w.dim(0)});

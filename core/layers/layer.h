@@ -40,6 +40,8 @@ struct StepSums {
   RoutingTap* tap = nullptr;         // or null
   TeacherLogits* teacher = nullptr;  // in training, of pairs also when they are measured; or null
   LatentCore* latent = nullptr;      // where tokens are fed one after the other, or null
+  // For what travels while the main stream computes; null: it travels on the main one.
+  Stream* beside = nullptr;
 };
 
 class Layer {

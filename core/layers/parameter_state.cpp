@@ -1,5 +1,6 @@
 #include "core/layers/parameter_state.h"
 
+#include <orthant/settings.h>
 #include <orthant/weight_average.h>
 
 #include <algorithm>

@@ -12,6 +12,8 @@
 
 namespace orthant {
 
+struct Settings;
+
 // The optimizer that settings name. Errors: ConfigError where no plugin brings it.
 const Optimizer& optimizer_of(const Settings& settings);
 

@@ -68,6 +68,8 @@ ParamStore::ParamStore(Plan& plan) {
     group.owned_elements = group.elements;
     group.owner = group.sum->rank() == 0;
     group.share_unit = share_unit_of(group, plan.settings());
+    const bool narrow = !group.frozen && plan.settings().optimizer.gradient_dtype == ComputeType::bf16;
+    group.grad_dtype = narrow ? DType::bf16 : DType::f32;
     plan.keepers().adopt(group);
     check_blocks(group, plan.settings(), plan.keepers().holder_of(group));
     lay_states(group, plan.settings());
@@ -187,10 +189,10 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
   }
   group.brief_grad = group.frozen || (settings.optimizer.in_backward && !group.away.grad);
   if (!group.brief_grad && group.whole_grad) {
-    group.grad = zeros(MemoryKind::gradients, DType::f32, {group.padded});
+    group.grad = zeros(MemoryKind::gradients, group.grad_dtype, {group.padded});
     group.owned_grad = group.grad.slice(group.owned_begin, owned);
   } else if (!group.brief_grad) {
-    group.owned_grad = zeros(MemoryKind::gradients, DType::f32, owned);
+    group.owned_grad = zeros(MemoryKind::gradients, group.grad_dtype, owned);
   }
   const bool own_master =
       compute == DType::f32 || group.frozen || settings.optimizer.master_weights == MasterWeights::none;
@@ -239,10 +241,10 @@ void ParamStore::make_grad(ParamGroup& group, Stream& s) const {
   }
   const MemoryScope as(s.device(), MemoryKind::gradients);
   if (!group.whole_grad) {
-    group.owned_grad = s.device().empty(DType::f32, {group.owned_elements});
+    group.owned_grad = s.device().empty(group.grad_dtype, {group.owned_elements});
     return;
   }
-  group.grad = s.device().empty(DType::f32, {group.padded});
+  group.grad = s.device().empty(group.grad_dtype, {group.padded});
   group.owned_grad = group.grad.slice(group.owned_begin, {group.owned_elements});
   if (group.padded > group.elements) {
     s.fill(group.grad.slice(group.elements, {group.padded - group.elements}), 0);

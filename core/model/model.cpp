@@ -89,6 +89,7 @@ void Model::acquire_grads(const StepContext& ctx, int number, const std::vector<
       group->grad_empty = true;
     } else {
       ctx.plan.keepers().acquire(*group, Held::grad, hook_context(ctx, pass));
+      wide_.widen(*group, ctx.device());
     }
     if (group->grad_empty && !group->experts) {
       const ParamRef* overwritten = pass == Pass::forward ? layer(number).overwritten() : nullptr;
@@ -144,6 +145,7 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
     x = here.forward(ctx, x, saved);
     adapters_.add_gradients(i, grown, ctx);
     for (ParamGroup* group : grown) {
+      wide_.round(*group, ctx.stream);
       group->grad_empty = group->grad_empty && group->experts;
     }
     if (ctx.training) {
@@ -188,6 +190,7 @@ Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, b
     dy = here.backward(ctx, dy, saved);
     adapters_.add_gradients(i, here.groups(), ctx);
     for (ParamGroup* group : here.groups()) {
+      wide_.round(*group, ctx.stream);
       group->grad_empty = false;
       if (group->layer == i && !group->frozen && (last_micro_batch || group->sum_each)) {
         ctx.plan.keepers().gradients_ready(*group, hook_context(ctx, Pass::backward));
@@ -220,6 +223,7 @@ std::vector<StashCall> stash_calls(const Plan& plan, std::span<const Instr> prog
 }
 
 void Model::begin_step() {
+  wide_.drop();
   for (auto& group : parameters_.groups()) {
     group->summed = false;
     group->grad_empty = true;

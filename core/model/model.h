@@ -7,6 +7,7 @@
 #include "core/layers/adapters.h"
 #include "core/layers/layer.h"
 #include "core/layers/parameter_store.h"
+#include "core/layers/wide_gradients.h"
 
 namespace orthant {
 
@@ -63,6 +64,7 @@ class Model {
 
   ParamStore parameters_;
   Adapters adapters_;
+  WideGradients wide_;
   int head_;
   std::vector<std::unique_ptr<Layer>> layers_;  // null where another stage holds it
 };

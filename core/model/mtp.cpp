@@ -50,13 +50,13 @@ Tensor MtpLayer::forward(const StepContext& ctx, const Tensor& h, Saved& saved) 
                              .sum = ctx.sums.mtp.slice(static_cast<std::int64_t>(depth_), {1}),
                              .scale = ctx.training ? ctx.sums.mtp_scale.at(depth_) : 1});
   if (ctx.training) {
-    saved.push(dn);
+    saved.push(ctx.plan.cross_back(head_enter, dn, ctx.stream));
   }
   return depth_ + 1 < ctx.batch.ahead.size() ? next : Tensor();
 }
 
 Tensor MtpLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
-  const Tensor dnext = ctx.plan.cross_back(head_enter, saved.pop(), ctx.stream);
+  const Tensor dnext = saved.pop();
   if (dy.defined()) {
     ctx.stream.add(dnext, dy);
   }

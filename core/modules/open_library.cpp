@@ -1,8 +1,13 @@
 #include "core/modules/open_library.h"
 
 #include <dlfcn.h>
+#include <orthant/abi/groups.h>
 #include <orthant/error.h>
 #include <orthant/library_note.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
 
 #include "core/modules/read_library.h"
 
@@ -17,6 +22,29 @@ std::string source_of_note(const std::string& kind) {
 namespace {
 
 namespace fs = std::filesystem;
+
+struct HeaderGroup {
+  const char *name, *hash, *headers;
+};
+constexpr HeaderGroup header_groups[] = {ORTHANT_HEADER_GROUPS};
+
+// A line for each group that the library was compiled with and that is another one here; empty where it fits.
+std::string changed_headers(const std::map<std::string, std::string>& built_with) {
+  if (built_with.empty()) {
+    return "\n    it names none";
+  }
+  std::string lines;
+  for (const auto& [name, hash] : built_with) {
+    const auto* here = std::find_if(std::begin(header_groups), std::end(header_groups),
+                                    [&name = name](const HeaderGroup& group) { return group.name == name; });
+    if (here == std::end(header_groups)) {
+      lines += fmt::format("\n    {}: built with {}, there is no such group here", name, hash);
+    } else if (here->hash != hash) {
+      lines += fmt::format("\n    {} ({}): built with {}, here {}", name, here->headers, hash, here->hash);
+    }
+  }
+  return lines;
+}
 
 void check_note(const fs::path& file, const std::optional<LibraryNote>& note, const std::string& kind,
                 std::uint32_t abi) {
@@ -41,6 +69,13 @@ void check_note(const fs::path& file, const std::optional<LibraryNote>& note, co
         "{} {} was built with\n    {}\nthis Orthant with\n    {}\nRebuild it against the installed headers, "
         "with the same compiler",
         kind, file.string(), note->build, ORTHANT_BUILD));
+  }
+  const std::string changed = changed_headers(note->headers);
+  if (!changed.empty()) {
+    throw ConfigError(
+        fmt::format("{} {} was built with other public headers than those of this Orthant:{}\nRebuild it against the "
+                    "installed headers",
+                    kind, file.string(), changed));
   }
 }
 

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string_view>
 #include <system_error>
+#include <tuple>
+#include <utility>
 
 #include "core/base/keyed_hash.h"
 
@@ -35,20 +37,22 @@ void check_stamp(Bytes file, std::uint64_t size) {
           found.substr(0, 12), expected.substr(0, 12));
 }
 
-std::optional<LibraryNote> parse_note(Bytes descriptor) {
+// Two texts, each with a zero byte behind it, and nothing else.
+std::pair<std::string, std::string> parse_texts(Bytes descriptor) {
+  const std::string_view texts(descriptor.data(), descriptor.size());
+  const std::size_t first = texts.find('\0');
+  const std::size_t second = first == texts.npos ? texts.npos : texts.find('\0', first + 1);
+  require(second != texts.npos && second + 1 == texts.size(),
+          "cut short or damaged: a note of Orthant's has another form");
+  return {std::string(texts.substr(0, first)), std::string(texts.substr(first + 1, second - first - 1))};
+}
+
+LibraryNote parse_note(Bytes descriptor) {
   LibraryNote note;
-  if (descriptor.size() < sizeof note.abi) {
-    return std::nullopt;
-  }
+  require(descriptor.size() >= sizeof note.abi, "cut short or damaged: a note of Orthant's has {} bytes",
+          descriptor.size());
   std::memcpy(&note.abi, descriptor.data(), sizeof note.abi);
-  const std::string_view texts(descriptor.data() + sizeof note.abi, descriptor.size() - sizeof note.abi);
-  const std::size_t kind_end = texts.find('\0');
-  const std::size_t build_end = kind_end == texts.npos ? texts.npos : texts.find('\0', kind_end + 1);
-  if (build_end == texts.npos || build_end + 1 != texts.size()) {
-    return std::nullopt;
-  }
-  note.kind = texts.substr(0, kind_end);
-  note.build = texts.substr(kind_end + 1, build_end - kind_end - 1);
+  std::tie(note.kind, note.build) = parse_texts(descriptor.subspan(sizeof note.abi));
   return note;
 }
 
@@ -58,13 +62,25 @@ std::optional<LibraryNote> read_library(Bytes file) {
   const ElfImage image(file);
   check_stamp(file, image.size());
   std::optional<LibraryNote> found;
+  std::map<std::string, std::string> headers;
   image.notes([&](std::string_view name, std::uint32_t type, Bytes descriptor) {
-    if (name == std::string_view("Orthant\0", 8) && type == 1) {
+    if (name != std::string_view("Orthant\0", 8)) {
+      return;
+    }
+    if (type == 1) {
       require(!found, "it has two notes of Orthant's: a library is one plugin, communicator or device");
       found = parse_note(descriptor);
-      require(found.has_value(), "cut short or damaged: its note of Orthant's has another form");
+    } else if (type == 2) {
+      const auto [group, hash] = parse_texts(descriptor);
+      const std::string& first = headers.emplace(group, hash).first->second;
+      require(first == hash,
+              "its objects were compiled with unlike headers of the group \"{}\", {} and {}: build all of them again",
+              group, first, hash);
     }
   });
+  if (found) {
+    found->headers = std::move(headers);
+  }
   return found;
 }
 

@@ -1,5 +1,7 @@
 #include "core/plan/batch_share.h"
 
+#include <orthant/settings.h>
+
 #include <algorithm>
 #include <limits>
 

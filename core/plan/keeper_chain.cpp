@@ -31,7 +31,7 @@ bool same_place(const ParamGroup& a, const ParamGroup& b) {
     return x.begin == y.begin && x.counted == y.counted && x.elements() == y.elements();
   };
   return a.id == b.id && a.layer == b.layer && a.experts == b.experts && a.scattered == b.scattered &&
-         a.frozen == b.frozen && a.elements == b.elements && a.sum == b.sum &&
+         a.frozen == b.frozen && a.elements == b.elements && a.sum == b.sum && a.grad_dtype == b.grad_dtype &&
          std::equal(a.params.begin(), a.params.end(), b.params.begin(), b.params.end(), same_param);
 }
 
@@ -91,6 +91,17 @@ void KeeperChain::check_in_backward() const {
           fmt::format("[optimizer] in_backward: plugin '{}' needs the gradients of all groups before one "
                       "of them is updated\nwrite in_backward = false, or leave [plugins.{}] out",
                       link.plugin, link.plugin));
+    }
+  }
+}
+
+void KeeperChain::check_narrow_gradients() const {
+  for (const Link& link : links_) {
+    if (!link.keeper->narrow_gradients()) {
+      throw SettingError("optimizer.gradient_dtype",
+                         fmt::format("[optimizer] gradient_dtype: plugin '{}' does not say that it takes gradients in "
+                                     "bf16\nwrite gradient_dtype = \"fp32\", or leave [plugins.{}] out",
+                                     link.plugin, link.plugin));
     }
   }
 }

@@ -26,6 +26,8 @@ class KeeperChain {
   void check_sums() const;
   // Errors: SettingError for optimizer.in_backward where a keeper needs all gradients before one group is updated.
   void check_in_backward() const;
+  // Errors: SettingError for optimizer.gradient_dtype where a keeper takes gradients in f32 alone.
+  void check_narrow_gradients() const;
 
   void sum_group(Mesh& mesh, Group& sum);
   // Lets every keeper adopt the group, and notes the state that they declare: ParamGroup::plugin_states, without

@@ -155,6 +155,9 @@ void Plan::freeze() {
   if (settings_.optimizer.in_backward) {
     keepers_->check_in_backward();
   }
+  if (settings_.optimizer.gradient_dtype == ComputeType::bf16) {
+    keepers_->check_narrow_gradients();
+  }
   if (schedule_ == nullptr) {
     schedule_ = make_single_stage_schedule();
   }

@@ -1,6 +1,7 @@
 // What the plan derives by rule from axes and dims: who holds which slice of tokens, parameters and layers. (What
 // plugins bind, and how the plan is frozen and printed: plan.cpp.)
 #include <orthant/plan.h>
+#include <orthant/settings.h>
 
 #include <algorithm>
 

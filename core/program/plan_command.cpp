@@ -64,6 +64,7 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
   plan.file = arguments.file;
   plan.step = options.step > 0 ? options.step : first_largest_step(config.settings.batch) + 1;
   plan.memory = config.settings.memory;
+  plan.gradients = config.settings.optimizer.gradient_dtype;
   plan.batch = config.settings.batch;
   plan.mesh = plan_mesh(config);
   plan.rank = plan_rank(config, options.rank, plan.step - 1);

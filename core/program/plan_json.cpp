@@ -59,7 +59,7 @@ Json classes_json(const std::vector<RankClass>& classes) {
         {{"ranks", c.ranks},
          {"weights_bytes", c.memory.weights},
          {"gradients_bytes", c.memory.gradients},
-         {"optimizer_bytes", c.memory.optimizer},
+         {"optimizer_bytes", c.memory.states},
          {"teacher_bytes", c.memory.teacher},
          {"other_bytes", c.memory.other},
          {"peak_bytes", c.memory.peak},

@@ -22,7 +22,8 @@ struct PlanOutput {
   // all trained without adapters.
   std::vector<std::string> trained;
   std::int64_t peak_of_all = 0;
-  std::vector<std::string> rates;  // rates_text
+  std::vector<std::string> rates;             // rates_text
+  ComputeType gradients = ComputeType::fp32;  // that they are kept in
   BatchSettings batch;
   std::int64_t steps = 0;                // of the run
   std::optional<DataSize> data = {};     // nothing: it has no end, or a file would have to be written first

@@ -151,11 +151,11 @@ std::string classes_text(const std::vector<RankClass>& classes) {
   std::vector<bool> right(teacher ? 8 : 7, true);
   right.front() = false;
   Columns table(
-      row({"ranks", "weights", "gradients", "optimizer"}, "teacher", {"other", "peak of a step", "sent in a step"}),
+      row({"ranks", "weights", "gradients", "states"}, "teacher", {"other", "peak of a step", "sent in a step"}),
       right);
   for (const RankClass& c : classes) {
     table.add(row({numbers_text(c.ranks), bytes_text(c.memory.weights), bytes_text(c.memory.gradients),
-                   bytes_text(c.memory.optimizer)},
+                   bytes_text(c.memory.states)},
                   bytes_text(c.memory.teacher),
                   {bytes_text(c.memory.other), bytes_text(c.memory.peak), bytes_text(c.sent)}));
   }
@@ -282,8 +282,8 @@ std::string gathered_text(const MeshPlan& mesh) {
   }
   return names.empty() ? ""
                        : fmt::format(
-                             " Positions that {} splits in norms alone are gathered before products, and kept "
-                             "gathered until the backward pass.",
+                             " Positions that {} splits in norms alone are gathered before products, and again in "
+                             "the backward pass.",
                              fmt::join(names, ", "));
 }
 
@@ -302,7 +302,9 @@ std::string plan_text(const PlanOutput& plan) {
   for (const std::string& line : plan.advice) {
     text += "\n" + line + "\n";
   }
-  text += "\nGradients are f32 in every layout." + gathered_text(plan.mesh) + "\n";
+  text += plan.gradients == ComputeType::bf16 ? "\nGradients are kept in bf16, but for those of the layer that runs."
+                                              : "\nGradients are f32 in every layout (optimizer.gradient_dtype).";
+  text += gathered_text(plan.mesh) + "\n";
   text +=
       "Of a step run without data: routing is assumed balanced where no other is named, sequences without padding. "
       "Sent: bytes that leave the rank by ring algorithms (docs/guides/plan.md).\n";

@@ -3,6 +3,7 @@
 
 #include <orthant/group.h>
 #include <orthant/ops.h>
+#include <orthant/settings.h>
 
 #include <filesystem>
 #include <memory>

@@ -141,7 +141,10 @@ Differences differences_of(const CheckpointReader& reader, const Settings& setti
 }  // namespace
 
 void check_starting_weights(const fs::path& checkpoint, const Settings& settings) {
-  const CheckpointReader reader(checkpoint);
+  check_starting_weights(CheckpointReader(checkpoint), checkpoint, settings);
+}
+
+void check_starting_weights(const CheckpointReader& reader, const fs::path& where, const Settings& settings) {
   Differences differences = differences_of(reader, settings, Beside::allowed);
   if (const auto there = lora_of(reader); there.has_value() && settings.lora.rank > 0) {
     std::set<std::pair<double, double>> told;  // a model has many matrices of one kind
@@ -156,7 +159,7 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
       }
     }
   }
-  differences.throw_if_any(checkpoint);
+  differences.throw_if_any(where);
 }
 
 void check_resumed_weights(const fs::path& checkpoint, const Settings& settings) {

@@ -24,6 +24,9 @@ inline std::filesystem::path teacher_checkpoint(const Settings& settings) {
 // Refuses a checkpoint whose parameters are not those of the model. Errors: ConfigError naming some that are missing,
 // that have other sizes, or that the model does not have.
 void check_starting_weights(const std::filesystem::path& checkpoint, const Settings& settings);
+// The same of one that is open. where: it, for messages.
+void check_starting_weights(const CheckpointReader& reader, const std::filesystem::path& where,
+                            const Settings& settings);
 
 // The same of a run that goes on from it: its adapters must be there, and may count otherwise.
 void check_resumed_weights(const std::filesystem::path& checkpoint, const Settings& settings);

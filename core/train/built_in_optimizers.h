@@ -1,6 +1,7 @@
 // The optimizers and learning-rate schedules that the core brings.
 #pragma once
 
+#include <orthant/catalogue.h>
 #include <orthant/learning_rate.h>
 #include <orthant/optimizer.h>
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <orthant/device.h>
+#include <orthant/settings.h>
 
 #include "core/trace/tracing_stream.h"
 

@@ -1,3 +1,5 @@
+#include <orthant/settings.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>

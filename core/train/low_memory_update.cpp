@@ -25,7 +25,7 @@ class Chunk {
     const Shape n{count_};
     UpdateSlice slice{.master = group_.master.slice(begin_, n),
                       .weight = group_.owned_weight.slice(begin_, n),
-                      .grad = group_.owned_grad.slice(begin_, n),
+                      .grad = in_f32(group_.owned_grad.slice(begin_, n), home_),
                       .state = {},
                       .whole = {}};
     if (slice.master.dtype() != DType::f32) {
@@ -92,8 +92,19 @@ class Chunk {
 
 }  // namespace
 
+Tensor in_f32(const Tensor& grad, Stream& home) {
+  if (grad.dtype() == DType::f32) {
+    return grad;
+  }
+  Device& device = grad.device();
+  const Tensor wide =
+      grad.on_host() ? device.host_empty(DType::f32, grad.shape()) : device.empty(DType::f32, grad.shape());
+  home.cast(wide, grad);
+  return wide;
+}
+
 bool stored_in_fewer_bits(const ParamGroup& group, const Treatment& treatment) {
-  return group.master.dtype() != DType::f32 ||
+  return group.master.dtype() != DType::f32 || group.grad_dtype != DType::f32 ||
          std::any_of(treatment.states.begin(), treatment.states.end(),
                      [](const OptimizerState& state) { return state.code != StateCode::none; });
 }

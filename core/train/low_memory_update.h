@@ -1,5 +1,5 @@
 // The update of elements that are stored in fewer bits than it computes with: bf16 weights without a master, states in
-// 8 bits (core/layers/state_storage.h).
+// 8 bits (core/layers/state_storage.h), gradients in bf16.
 //
 // Some elements at a time become f32, the optimizer updates those, and what it leaves is rounded by chance to what is
 // stored: always the same way for the same element in the same step, whatever the layout. A step that is not finite
@@ -10,8 +10,13 @@
 
 namespace orthant {
 
+struct Settings;
+
 // Whether elements of the group that are treated so are stored in fewer bits.
 bool stored_in_fewer_bits(const ParamGroup& group, const Treatment& treatment);
+
+// A gradient as an optimizer meets it: itself, or f32 numbers of the same memory.
+Tensor in_f32(const Tensor& grad, Stream& home);
 
 // Updates owned elements [begin, begin + count) on `home`, the stream on which the group's state lives. REQUIRES: their
 // states are whole blocks, and the optimizer does not want them whole.

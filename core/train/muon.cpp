@@ -4,6 +4,8 @@
 // weight_decay are then those of AdamW.
 //
 // Cost: fp32, 5 * (4 m^2 n + 2 m^3) operations for a matrix of m <= n, on each rank that owns a part of it.
+#include <orthant/settings.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>

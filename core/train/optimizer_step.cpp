@@ -70,11 +70,11 @@ std::vector<OptimizerStep::Part> OptimizerStep::parts_of(const ParamGroup& group
   return parts;
 }
 
-UpdateSlice OptimizerStep::slice_of(const ParamGroup& group, const Part& part) const {
+UpdateSlice OptimizerStep::slice_of(const ParamGroup& group, const Part& part, Stream& home) const {
   const Shape n{part.count};
   UpdateSlice slice{.master = group.master.slice(part.begin, n),
                     .weight = group.owned_weight.slice(part.begin, n),
-                    .grad = group.owned_grad.slice(part.begin, n),
+                    .grad = in_f32(group.owned_grad.slice(part.begin, n), home),
                     .state = {},
                     .whole = {}};
   for (const OptimizerState& spec : own_states(part.treatment)) {
@@ -94,7 +94,7 @@ void OptimizerStep::update_whole(const ParamGroup& group, const Part& part, cons
     return;  // took part for those that own some of it
   }
   optimizer_.transform(whole, step, stream_);
-  UpdateSlice slice = slice_of(group, part);
+  UpdateSlice slice = slice_of(group, part, stream_);
   const Param& p = *part.whole->param;
   const std::int64_t first = group.owned_begin + part.begin - p.begin;
   slice.whole = whole_.own_slice(*part.whole, whole, stream_).slice(first, {part.count});
@@ -139,7 +139,7 @@ void OptimizerStep::update(ParamGroup& group, const UpdateStep& step, Stream& ho
     prepared = whole_.begin_group(group, stream_);
     for (const Part& part : parts) {
       if (part.whole != nullptr && part.count > 0) {
-        optimizer_.prepare(prepared.slice(group.owned_begin + part.begin, {part.count}), slice_of(group, part),
+        optimizer_.prepare(prepared.slice(group.owned_begin + part.begin, {part.count}), slice_of(group, part, stream_),
                            step_of(part), stream_);
       }
     }
@@ -156,7 +156,7 @@ void OptimizerStep::update(ParamGroup& group, const UpdateStep& step, Stream& ho
         Part of = part;
         of.begin = run.begin;
         of.count = run.count;
-        optimizer_.update(slice_of(group, of), step_of(part), home);
+        optimizer_.update(slice_of(group, of, home), step_of(part), home);
       }
       continue;
     }
@@ -166,7 +166,7 @@ void OptimizerStep::update(ParamGroup& group, const UpdateStep& step, Stream& ho
       update_whole(group, part, step_of(part), prepared.slice(p.begin, {p.elements()}));
     } else {
       const Tensor own = plan_.device().empty(DType::f32, {p.elements()});
-      optimizer_.prepare(own, slice_of(group, part), step_of(part), stream_);
+      optimizer_.prepare(own, slice_of(group, part, stream_), step_of(part), stream_);
       update_whole(group, part, step_of(part), own);
     }
   }

@@ -53,8 +53,8 @@ class OptimizerStep {
   std::vector<Part> parts_of(const ParamGroup& group) const;
   const Scalars& scalars_of(Stream& home);
   UpdateStep step_with(const Tensor& factor, const Tensor& finite, const HookContext& at) const;
-  UpdateSlice slice_of(const ParamGroup& group, const Part& part) const;
-  // home: the stream on which the group's state lives.
+  // home, here and below: the stream on which the group's state lives.
+  UpdateSlice slice_of(const ParamGroup& group, const Part& part, Stream& home) const;
   void update(ParamGroup& group, const UpdateStep& step, Stream& home);
   // Behind the update, and what keepers make of it. REQUIRES: the group has an average.
   void move_averages(const ParamGroup& group, const Tensor& finite, std::int64_t step, Stream& home) const;

@@ -63,6 +63,10 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
     sums_.mtp = sum_storage_.slice(main_sums, {depths});
   }
   sums_.teacher = teacher;
+  if (device.asynchronous()) {
+    beside_ = device.make_side_stream();
+    sums_.beside = beside_.get();
+  }
   sum_squares_ = device.empty(DType::f64, {1});
   factor_ = device.empty(DType::f32, {1});
   finite_ = device.empty(DType::f32, {1});

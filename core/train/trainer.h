@@ -169,6 +169,7 @@ class Trainer {
   std::int64_t enqueued_ = -1;  // the step whose gradients are there
   std::optional<ReadAhead> ahead_;
   StepSums sums_;
+  std::unique_ptr<Stream> beside_;  // StepSums::beside, where the main stream works behind the host
   static constexpr std::size_t main_sums = 4;
   // f64: loss, balance, z, distil, then the loss of each depth of model.mtp_depth; of pairs StepSums::preference.
   Tensor sum_storage_;

@@ -1,3 +1,4 @@
+#include <orthant/settings.h>
 #include <orthant/weight_average.h>
 
 #include <algorithm>

@@ -8,7 +8,9 @@ namespace orthant {
 
 std::vector<float> to_host(Tensor values, Stream& stream) {
   if (values.dtype() != DType::f32) {
-    const Tensor wide = stream.device().empty(DType::f32, values.shape());
+    Device& device = stream.device();
+    const Tensor wide =
+        values.on_host() ? device.host_empty(DType::f32, values.shape()) : device.empty(DType::f32, values.shape());
     stream.cast(wide, values);
     values = wide;
   }

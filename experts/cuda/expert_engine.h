@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include <orthant/settings.h>
+#include <orthant/operation_kinds.h>
 #include <orthant/tensor.h>
 
 #include "experts/cuda/grouped_problem.h"

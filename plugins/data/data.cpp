@@ -2,6 +2,7 @@
 // among them (zero_keeper.h), and gradients are summed while the backward pass goes on (Li et al., "PyTorch
 // Distributed", VLDB 2020).
 #include <orthant/plugin.h>
+#include <orthant/sizes.h>
 
 #include <algorithm>
 

@@ -171,7 +171,7 @@ void ZeroKeeper::acquire_grad(ParamGroup& group, Stream& s) {
     s.wait(sums_.front());
     sums_.pop_front();
   }
-  group.grad = device_->empty(DType::f32, {group.padded});
+  group.grad = device_->empty(group.grad_dtype, {group.padded});
   if (group.padded > group.elements) {
     s.fill(group.grad.slice(group.elements, {group.padded - group.elements}), 0);
   }

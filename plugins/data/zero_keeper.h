@@ -33,6 +33,7 @@ class ZeroKeeper final : public Keeper {
 
   Sums sums() const override { return Sums::rest; }
   bool early() const override { return true; }
+  bool narrow_gradients() const override { return true; }
   void sum_group(Mesh& mesh, Group& sum) override;
   void adopt(ParamGroup& group, Holding& holding) override;
   std::vector<StateSpec> state(const ParamGroup&) const override { return {}; }

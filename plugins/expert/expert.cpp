@@ -1,6 +1,7 @@
 // The expert axis: each rank holds some of the experts of every routed layer; packed token rows travel to them and
 // back by all-to-all with variable counts (Lepikhin et al., "GShard"). Carved from the ranks that split tokens.
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 
 #include <algorithm>
 

@@ -1,5 +1,6 @@
 // The pipeline axis: each stage holds some of the layers, and micro-batches travel from stage to stage.
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 
 #include "cut.h"
 #include "schedules.h"

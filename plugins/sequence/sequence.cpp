@@ -1,6 +1,7 @@
 // The sequence axis: each rank holds a slice of every sequence. Attention, which needs all of it, is done in one of two
 // ways: Ulysses trades positions for heads around the attention core, ring attention replaces the core.
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 
 #include "ring.h"
 #include "ulysses.h"

@@ -2,6 +2,7 @@
 // every FFN, and a slice of the vocabulary. Activations between these regions are the same on all of its ranks, or,
 // with sequence_parallel, cut by rows among them (Korthikanti et al., 2022).
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 
 #include "boundaries.h"
 

@@ -195,6 +195,7 @@ warmup_steps = 5
 decay_steps = 6
 master_weights = "none"
 state_dtype = "8bit"
+gradient_dtype = "bf16"
 ema_decay = 0.75
 [memory]
 recompute = "full"
@@ -334,6 +335,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.optimizer.decay_steps, 6);
   EXPECT_EQ(s.optimizer.master_weights, MasterWeights::none);
   EXPECT_EQ(s.optimizer.state_dtype, StateType::eight_bits);
+  EXPECT_EQ(s.optimizer.gradient_dtype, ComputeType::bf16);
   EXPECT_EQ(s.optimizer.ema_decay, 0.75);
   EXPECT_EQ(s.memory.recompute, "full");
   EXPECT_EQ(s.memory.keep_micro_batches, 3);

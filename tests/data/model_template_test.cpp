@@ -9,6 +9,7 @@
 #include <orthant/error.h>
 
 #include "core/data/model_template.h"
+#include "core/data/source.h"
 #include "core/data/template_encoder.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
@@ -147,6 +148,103 @@ TEST_F(OfAModel, WhatCannotBeToldOrSeenIsRefused) {
   const auto strict = tokenizer("{{ raise_exception('No!') }}");
   EXPECT_THAT(error_of<ConfigError>([&] { marked(*strict, row(two_turns)); }),
               HasSubstr("refuses the conversation: No!"));
+}
+
+// Both documents of a pair: the text, what is learnt between « and ».
+class PairsOfAModel : public OfAModel {
+ protected:
+  std::vector<std::string> pair(const Tokenizer& by, const std::string& line) {
+    folder_.write("pairs.jsonl", line + "\n");
+    Settings settings;
+    settings.data.source = "pairs";
+    settings.data.chat_template = "model";
+    settings.data.tokenizer = folder_.path().string();
+    settings.data.path = {(folder_.path() / "pairs.jsonl").string()};
+    settings.data.documents = Documents::packed;
+    settings.data.sequence_length = 1024;
+    settings.model.vocab_size = by.vocabulary();
+    settings.data.validation_fraction = 0;
+    settings.run.directory = (folder_.path() / "runs").string();
+    std::vector<std::string> documents;
+    for (const SequenceDocument& document : settings.catalogue->get<Source>("pairs").open(settings)->training(0)) {
+      std::string part = by.decode(std::span(document.token).first(1));
+      bool learns = false;
+      for (std::size_t t = 0; t < document.label.size(); ++t) {
+        const bool learnt = document.label[t] >= 0;
+        part += learnt != learns ? (learnt ? "«" : "»") : "";
+        learns = learnt;
+        if (t + 1 < document.token.size()) {
+          part += by.decode(std::span(document.token).subspan(t + 1, 1));
+        } else if (learnt) {
+          part += by.decode(std::span(document.label).subspan(t, 1)) + "»";
+        }
+      }
+      documents.push_back(part);
+    }
+    return documents;
+  }
+  std::string refused(const Tokenizer& by, const std::string& line) {
+    return error_of<ConfigError>([&] { pair(by, line); });
+  }
+};
+
+TEST_F(PairsOfAModel, HaveTheirPromptOnce) {
+  const auto by = tokenizer(text_in("tests/jinja/templates/calls.jinja"));
+  const std::string asked =
+      "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\n7 * 6?<|im_end|>\n<|im_start|>assistant\n";
+  const std::vector<std::string> expected = {asked + "«42<|im_end|>»", asked + "«I do not know.<|im_end|>»"};
+  const json user = said("user", "7 * 6?"), good = said("assistant", "42"), bad = said("assistant", "I do not know.");
+  for (const json& line : {json{{"prompt", "7 * 6?"}, {"chosen", "42"}, {"rejected", "I do not know."}},
+                           json{{"prompt", {user}}, {"chosen", {good}}, {"rejected", {bad}}},
+                           json{{"prompt", {user}}, {"chosen", good}, {"rejected", bad}},
+                           json{{"chosen", {user, good}}, {"rejected", {user, bad}}},
+                           json{{"prompt", "7 * 6?"}, {"chosen", {user, good}}, {"rejected", {user, bad}}},
+                           json{{"prompt", {user}}, {"chosen", {user, good}}, {"rejected", {bad}}}}) {
+    const std::vector<std::string> documents = pair(*by, line.dump());
+    ASSERT_EQ(documents.size(), 2u);
+    for (std::size_t i = 0; i < 2;
+         ++i) {  // behind the answer's end the template writes a line feed, which nobody learns
+      EXPECT_THAT(documents[i], testing::StartsWith(expected[i])) << line;
+      EXPECT_EQ(documents[i].find("«", expected[i].size()), std::string::npos) << documents[i];
+    }
+  }
+}
+
+// As one conversation of each would be, but that answers within the prompt are given; tools and calls are seen.
+TEST_F(PairsOfAModel, AreConversationsByTheSameTemplate) {
+  const auto by = tokenizer(text_in("tests/jinja/templates/calls.jinja"));
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f", "b": 1, "a": 2}}])";
+  const std::string call = R"({"role": "assistant", "content": "", "tool_calls": [)"
+                           R"({"type": "function", "function": {"name": "f", "arguments": "{\"z\": 1}"}}]})";
+  const std::string begun =
+      R"({"role": "user", "content": "q"}, {"role": "assistant", "content": "?", "train": false}, )"
+      R"({"role": "user", "content": "r"}, )";
+  const std::string other = R"({"role": "assistant", "content": "Seven"})";
+  const auto documents =
+      pair(*by, "{" + tools + R"(, "chosen": [)" + begun + call + R"(], "rejected": [)" + begun + other + "]}");
+  const std::string chosen = marked(*by, "{" + tools + R"(, "messages": [)" + begun + call + "]}");
+  const std::string rejected = marked(*by, "{" + tools + R"(, "messages": [)" + begun + other + "]}");
+  EXPECT_EQ(documents[0] + "\n", chosen);
+  EXPECT_EQ(documents[1] + "\n", rejected);
+}
+
+TEST_F(PairsOfAModel, WhatSaysNoPairIsRefused) {
+  const auto by = tokenizer(text_in("tests/jinja/templates/calls.jinja"));
+  EXPECT_THAT(refused(*by, R"({"messages": []})"), HasSubstr("expected an object with \"prompt\""));
+  EXPECT_THAT(refused(*by, R"({"chosen": "a", "rejected": "b"})"), HasSubstr("expected a prompt"));
+  EXPECT_THAT(refused(*by, R"({"prompt": "q", "chosen": [], "rejected": "b"})"), HasSubstr("under \"chosen\""));
+  EXPECT_THAT(refused(*by, R"({"prompt": "q", "system": "s", "chosen": "a", "rejected": "b"})"),
+              HasSubstr("\"system\": with data.chat_template = \"model\""));
+  EXPECT_THAT(refused(*by, R"({"prompt": "x", "chosen": [{"role": "user", "content": "q"}, {"role": "assistant",)"
+                           R"("content": "a"}], "rejected": [{"role": "user", "content": "q"}, {"role": "assistant",)"
+                           R"("content": "b"}]})"),
+              HasSubstr("\"prompt\" is not what"));
+  EXPECT_THAT(refused(*by, R"({"prompt": "q", "documents": ["d"], "chosen": "a", "rejected": "b"})"),
+              HasSubstr("knows of none"));
+  EXPECT_THAT(refused(*by, R"({"prompt": "q", "loss_mask": [1], "chosen": "a", "rejected": "b"})"),
+              HasSubstr("loss_mask"));
+  EXPECT_THAT(refused(*by, R"({"prompt": "q", "chosen": {"role": "user", "content": "a"}, "rejected": "b"})"),
+              HasSubstr("an answer of the assistant under \"chosen\""));
 }
 
 TEST_F(OfAModel, TemplatesStandInThreePlaces) {

@@ -1,6 +1,8 @@
 // Which bytes are the beginning of a JSON object, against a parser of JSON.
 #include "apps/lm/json_text.h"
 
+#include "apps/lm/json_tokens.h"
+
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -97,7 +99,7 @@ TEST(JsonTokens, LeaveTokensThatGoOn) {
   const auto tokenizer = load_tokenizer("bytes");
   const JsonTokens bytes(*tokenizer, 256);
   EXPECT_EQ(bytes.of('{'), "{");
-  JsonText text;
+  const JsonAnswer text;
   std::vector<float> logits(256, 1);
   bytes.allow(text, logits, {});
   for (int id = 0; id < 256; ++id) {

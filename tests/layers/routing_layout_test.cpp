@@ -1,6 +1,7 @@
 // Which rows of whole sequences a rank holds, against what the axes mean, token by token.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <orthant/settings.h>
 
 #include "router/routing_layout.h"
 

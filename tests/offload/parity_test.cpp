@@ -28,6 +28,8 @@ const std::string expert = "[plugins.expert]\nsize = 2\n";
 const Overrides low_memory = {R"(run.dtype="bf16")", R"(optimizer.master_weights="none")",
                               R"(optimizer.state_dtype="8bit")", "model.d_model=32"};
 
+const Overrides narrow_gradients = {R"(optimizer.gradient_dtype="bf16")"};
+
 // Small parameters of their own beside the experts' and the router's matrices.
 const Overrides with_biases = {R"(model.activation="clamped_swiglu")",
                                "model.attention_sinks=true",
@@ -45,6 +47,9 @@ const Layout layouts[] = {
     {"low_memory", low_memory, ""},
     {"low_memory_zero_1", test::joined(low_memory, {"batch.micro_batch=2"}), zero(1)},
     {"low_memory_zero_3", low_memory, zero(3)},
+    {"narrow_gradients", test::joined(narrow_gradients, {"batch.micro_batch=2"}), ""},
+    {"narrow_gradients_zero_2", test::joined(narrow_gradients, {"batch.micro_batch=2"}), zero(2)},
+    {"narrow_gradients_low_memory", test::joined(narrow_gradients, low_memory), zero(1)},
     {"zero_0", {"batch.micro_batch=2"}, zero(0)},
     {"zero_1_bf16", {R"(run.dtype="bf16")", "batch.micro_batch=2"}, zero(1)},
     {"zero_1", {}, zero(1) + expert},

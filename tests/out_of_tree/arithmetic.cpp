@@ -8,6 +8,7 @@
 // Every pair of numbers is one problem. Some are held out; the others are trained on, each once an epoch.
 // [plugins.arithmetic] fault plants a mistake, for the tests of `orthant plugins --check`.
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 #include <orthant/source.h>
 
 #include <algorithm>

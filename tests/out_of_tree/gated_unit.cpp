@@ -9,6 +9,7 @@
 // in gelu's place then, whose kinks no check may take for a wrong gradient.
 #include <orthant/part.h>
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 
 #include <memory>
 #include <string>

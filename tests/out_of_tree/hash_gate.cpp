@@ -7,6 +7,7 @@
 //   seed = 1
 #include <orthant/gate.h>
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 
 using namespace orthant;
 

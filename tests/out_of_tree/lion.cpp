@@ -4,6 +4,7 @@
 //   name = "lion" under [optimizer], and under [plugins.lion] its betas.
 #include <orthant/optimizer.h>
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 
 #include <memory>
 

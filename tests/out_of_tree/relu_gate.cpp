@@ -11,6 +11,7 @@
 
 #include <orthant/gate.h>
 #include <orthant/plugin.h>
+#include <orthant/settings.h>
 
 using namespace orthant;
 

@@ -53,6 +53,13 @@ const Layout3 layouts[] = {
     {"interleaved",
      {"model.layers=4", "batch.micro_batch=2"},
      "[plugins.pipeline]\nsize = 2\nschedule = \"interleaved\"\nchunks = 2\n"},
+    {"zero_2_narrow_gradients",
+     {"batch.micro_batch=2", R"(optimizer.gradient_dtype="bf16")"},
+     "[plugins.data]\nsize = 2\nzero = 2\nwhole_below = 0\n"},
+    {"tensor_latent",
+     {R"(model.attention="latent")", "model.kv_lora_rank=8", "model.qk_nope_head_dim=4", "model.qk_rope_head_dim=4",
+      "model.v_head_dim=4", "moe.shared_experts=1", "batch.micro_batch=4"},
+     "[plugins.tensor]\nsize = 2\nsequence_parallel = true\n"},
     {"tensor", {}, "[plugins.tensor]\nsize = 2\nsequence_parallel = true\n"},
 };
 INSTANTIATE_TEST_SUITE_P(Parity, Late, testing::ValuesIn(layouts),

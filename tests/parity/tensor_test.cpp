@@ -162,6 +162,26 @@ TEST(TensorAxis, RefusesWhatDoesNotDivide) {
               AllOf(HasSubstr("the 3 tokens of a micro-batch do not divide"), HasSubstr("region 'norm'")));
 }
 
+// Where a block is computed again the gathered inputs are kept to its backward pass, else they are gathered once more.
+TEST(TensorAxis, InputsThatAreGatheredAgainHaveTheirBits) {
+  const Model models[] = {
+      {"routed", {"moe.shared_experts=1", "moe.shared_gate=true"}},
+      {"biases", {R"(model.activation="clamped_swiglu")", "model.biases=true", "moe.expert_bias=true"}},
+      {"normed_heads", {"moe.experts=0", "model.kv_heads=1", "model.qk_norm=true", "model.mtp_depth=1"}},
+      {"latent",
+       {R"(model.attention="latent")", "model.kv_lora_rank=8", "model.qk_nope_head_dim=4", "model.qk_rope_head_dim=4",
+        "model.v_head_dim=4", "model.q_lora_rank=8", "moe.every=2"}},
+      {"partly_frozen", {R"(train.freeze=["*mlp*", "*layers.0.self_attn*"])", "moe.every=2"}}};
+  for (const Model& model : models) {
+    SCOPED_TRACE(model.name);
+    const auto with = [&](const char* recompute) {
+      return take_snapshot(
+          test::experiment(joined(model.overrides, {recompute, "batch.micro_batch=4"}), table(2, true)), 2);
+    };
+    test::expect_same_bits(with(R"(memory.recompute="none")"), with(R"(memory.recompute="full")"));
+  }
+}
+
 // All that does not divide at once, and each once, however many blocks have it.
 TEST(TensorAxis, RefusesAllThatDoesNotDivide) {
   const std::string all = refusal({"model.heads=6", "model.kv_heads=3", "model.d_model=12", "model.vocab_size=25",

@@ -78,6 +78,7 @@ TEST_F(PlanCommand, NamesAChoiceOfAPluginThatSendsFarLess) {
                 {"--set", "plugins.tensor.experts=fold", "--set", "plugins.tensor.sequence_parallel=true"});
   EXPECT_THAT(folder_.orthant(folded).output,
               AllOf(Not(HasSubstr("it would send")), HasSubstr("that tensor splits in norms alone are gathered")));
+  EXPECT_THAT(plan({"--set", R"(optimizer.gradient_dtype="bf16")"}).output, HasSubstr("Gradients are kept in bf16"));
   EXPECT_THAT(plan({}).output, Not(HasSubstr("it would send"))) << "nothing to gain";
 }
 

@@ -8,6 +8,7 @@
 #include "core/dry_run/planning.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 
 namespace orthant::planning_test {
 namespace {
@@ -94,12 +95,18 @@ void run_for_real(const Config& config, Real& real) {
       memory.weights += bytes_of(group->whole_weight ? group->weight : group->owned_weight);
       memory.gradients += bytes_of(group->whole_grad ? group->grad : group->owned_grad);
       const bool shared = group->master.data() == group->owned_weight.data();
-      memory.optimizer += shared ? 0 : bytes_of(group->master);
+      memory.states += shared ? 0 : bytes_of(group->master);
       for (const ParamState& state : group->states) {
-        memory.optimizer += bytes_of(state.values);
+        memory.states += bytes_of(state.values);
+      }
+      for (const PluginState& state : group->plugin_states) {
+        memory.states += bytes_of(state.tensor);
       }
     }
-    memory.other = rank.stream().device().memory().current_bytes - memory.weights - memory.gradients - memory.optimizer;
+    for (const GateState& state : rank.trainer().parameters().gate_states()) {
+      memory.states += bytes_of(state.value);
+    }
+    memory.other = rank.stream().device().memory().current_bytes - memory.weights - memory.gradients - memory.states;
     const Calls of_step = calls_of(real.calls, communicator.rank());
     rank.trainer().step(1);
     const MemoryUse use = rank.stream().device().memory();
@@ -135,7 +142,8 @@ TEST_P(Planned, BytesAndCollectivesEqualThoseOfARealStep) {
     EXPECT_GT(measured.weights, 0);
     EXPECT_EQ(plan.memory.weights, measured.weights) << "rank " << r;
     EXPECT_EQ(plan.memory.gradients, measured.gradients) << "rank " << r;
-    EXPECT_EQ(plan.memory.optimizer, measured.optimizer) << "rank " << r;
+    EXPECT_EQ(plan.memory.states, measured.states) << "rank " << r;
+    EXPECT_EQ(plan.memory.states, plan.memory.peak_kinds[MemoryKind::states]) << "two tables of a plan, rank " << r;
     if (GetParam().plugins.find("ring") == std::string::npos) {  // whose side stream may still hold what it sent
       EXPECT_EQ(plan.memory.other, measured.other) << "rank " << r;
     }
@@ -217,10 +225,18 @@ const Case cases[] = {
      joined(full_experts, {R"(run.dtype="bf16")", R"(optimizer.master_weights="none")",
                            R"(optimizer.state_dtype="8bit")", "model.d_model=32"}),
      zero(2)},
+    {"narrow_gradients",
+     joined(full_experts,
+            {R"(run.dtype="bf16")", R"(optimizer.gradient_dtype="bf16")", "batch.micro_batch=2", "model.layers=4"}),
+     axes(4, 2)},
+    {"narrow_gradients_zero2", joined(every_expert, {R"(optimizer.gradient_dtype="bf16")", "batch.micro_batch=1"}),
+     zero(2)},
     {"averages", joined(every_expert, {"optimizer.ema_decay=0.9", R"(run.dtype="bf16")"}), zero(2)},
     {"averages_low_memory",
      joined(full_experts, {R"(run.dtype="bf16")", R"(optimizer.master_weights="none")", "optimizer.ema_decay=0.9"}),
      axes(2)},
+    {"states_of_a_gate_and_a_keeper", joined(every_expert, {R"(moe.router="bias")"}),
+     fmt::format("[plugins.topk_sums]\npath = \"{}\"\ndensity = 0.1\n", paths::out_of_tree("topk_sums")) + axes(2)},
     {"sgd_tied_jitter_dropout",
      joined(every_expert,
             {R"(optimizer.name="sgd")", "model.tie_embeddings=true", "moe.jitter=0.1", "model.dropout=0.1"}),
@@ -362,6 +378,29 @@ TEST(Planning, AModelLargerThanThisMachine) {
                 0);
   EXPECT_GT(plan.memory.peak, std::int64_t{400} << 30);
   EXPECT_GT(bytes_sent(plan.step), std::int64_t{1} << 30);
+}
+
+// A dense block of sequence parallelism gathers what enters its attention and its FFN, the gradients of what leaves
+// them, and in the backward pass what enters once more, where somebody learns from it.
+TEST(Planning, SequenceParallelismGathersItsInputsAgain) {
+  const auto calls = [](const char* operation, int layers, const Overrides& how) {
+    const RankPlan plan = plan_rank(experiment(joined(joined(dense, how), {fmt::format("model.layers={}", layers)}),
+                                               tensor(2, "sequence_parallel = true\n")),
+                                    0);
+    std::int64_t count = 0;
+    for (const CollectiveCall& call : plan.step.calls) {
+      const bool boundary = plan.step.groups[call.group].name == "tensor";
+      count += boundary && std::string(call.operation) == operation ? call.times : 0;
+    }
+    return count;
+  };
+  const auto of_a_block = [&](const char* operation, const Overrides& how) {
+    return calls(operation, 4, how) - calls(operation, 3, how);
+  };
+  EXPECT_EQ(of_a_block("all_gather", {}), 6);
+  EXPECT_EQ(of_a_block("reduce_scatter", {}), 4);
+  EXPECT_EQ(of_a_block("all_gather", {R"(train.freeze=["*mlp*"])"}), 5) << "the frozen FFN needs no input";
+  EXPECT_EQ(of_a_block("all_gather", {R"(memory.recompute="full")"}), 6) << "of a forward pass that is made again";
 }
 
 }  // namespace

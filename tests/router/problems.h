@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <orthant/gate.h>
+#include <orthant/settings.h>
 
 #include "tests/router/oracle.h"
 

@@ -194,7 +194,13 @@ TEST_F(Chats, RefuseWhatTheTemplateWouldNotSee) {
   refused(with(R"("top_logprobs":2)"), "top_logprobs", "without");
   refused(with(R"("logprobs":1)"), "logprobs", "true or false");
   refused(with(R"("response_format":{"type":"json_schema","json_schema":{"name":"a"}})"), "response_format",
-          "a schema is not followed");
+          "expected {\"type\": \"json_schema\"");
+  const auto schema = [&](const std::string& text, const std::string& more = "") {
+    return with(R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":)" + text + more + "}}");
+  };
+  refused(schema(R"({"type":"object","properties":{"a":{"type":"string","pattern":"x"}}})"), "response_format",
+          "'response_format.json_schema.schema.properties.a' has 'pattern'");
+  refused(schema(R"({"type":"object","properties":{}})", R"(,"strict":1)"), "response_format", "'strict' of 1");
   refused(with(R"("prompt":"a")"), "prompt", "unknown field");
   refused(with(R"("logit_bias":{"256":1})"), "logit_bias", "0 to 255");
   EXPECT_EQ(get("/v1/chat/completions").status, 405);
@@ -221,6 +227,35 @@ TEST_F(Chats, AreJsonObjects) {
                   {"logit_bias", {{"123", 50}, {"125", 100}}},
                   {"response_format", {{"type", "json_object"}}}}),
             "{}");
+}
+
+TEST_F(Chats, FollowASchema) {
+  serve_chats();
+  const json schema = json::parse(R"({"type": "object", "properties": {"dog": {"enum": ["lazy", "awake"]},
+    "hours": {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3},
+    "more": {"anyOf": [{"$ref": "#/$defs/cat"}, {"type": "null"}]}}, "required": ["dog", "hours", "more"],
+    "additionalProperties": false, "$defs": {"cat": {"type": "object", "properties": {"name": {"type": "string"}},
+    "required": ["name"], "additionalProperties": false}}})");
+  const json format = {{"type", "json_schema"}, {"json_schema", {{"name", "d"}, {"strict", true}, {"schema", schema}}}};
+  int whole = 0;
+  for (int seed = 0; seed < 6; ++seed) {
+    const json choice = answer({{"messages", {user("The dog")}},
+                                {"max_tokens", 300},
+                                {"seed", seed},
+                                {"logit_bias", {{"32", -9}, {"34", 4}, {"125", 9}, {"93", 4}, {"44", 4}}},
+                                {"response_format", format}})["choices"][0];
+    const json said = json::parse(choice["message"]["content"].get<std::string>(), nullptr, false);
+    EXPECT_EQ(said.is_object(), choice["finish_reason"] == "stop") << choice;
+    if (said.is_object()) {
+      EXPECT_TRUE(said["dog"] == "lazy" || said["dog"] == "awake") << said;
+      EXPECT_TRUE(said["hours"].size() >= 1 && said["hours"].size() <= 3 && said["hours"][0].is_number_integer())
+          << said;
+      EXPECT_TRUE(said["more"].is_null() || said["more"]["name"].is_string()) << said;
+      EXPECT_EQ(said.size(), 3u) << said;
+      ++whole;
+    }
+  }
+  EXPECT_GE(whole, 4);
 }
 
 TEST_F(Chats, WithoutATemplateSayWhatToDo) {

@@ -107,7 +107,12 @@ std::vector<float> TestRank::read(Tensor ParamGroup::*flat, const std::string& n
 
 std::vector<float> TestRank::read(const Tensor& values) {
   std::vector<float> host(values.elements());
-  stream_->download(host.data(), values);
+  Tensor wide = values;
+  if (values.dtype() != DType::f32) {
+    wide = device_->empty(DType::f32, values.shape());
+    stream_->cast(wide, values);
+  }
+  stream_->download(host.data(), wide);
   return host;
 }
 

@@ -2,7 +2,7 @@
 // swiglu and geglu (Shazeer, "GLU variants improve Transformer"), tanh.
 #pragma once
 
-#include <orthant/settings.h>
+#include <orthant/operation_kinds.h>
 
 #include "core/device/cuda/device_math.h"
 

@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include <orthant/abi/plan.h>
+
 namespace orthant {
 
 class AcquireOrder {

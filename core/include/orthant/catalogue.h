@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/error.h>
 
 namespace orthant {

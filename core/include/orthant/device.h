@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include <orthant/abi/tensors.h>
 #include <orthant/tensor.h>
 
 namespace orthant {

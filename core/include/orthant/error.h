@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include <orthant/abi/tensors.h>
+
 namespace orthant {
 
 // Exit codes of every orthant program (docs/guides/cluster.md).

@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/experiment.h>
 #include <orthant/hook.h>
-#include <orthant/settings.h>
 
 namespace orthant {
+
+struct Settings;  // settings.h
 
 // A step as rank 0 sees it, between its gradients and their update.
 struct ExperimentStep {

@@ -11,10 +11,13 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/gate.h>
 #include <orthant/ops.h>
-#include <orthant/settings.h>
 
 namespace orthant {
+
+struct MoeSettings;
+struct Settings;
 
 // T tokens of one routed layer and micro-batch, in whole groups. E columns of the router: moe.experts experts and,
 // behind them, moe.zero_experts that compute nothing (null experts). Those are chosen, counted and balanced like the

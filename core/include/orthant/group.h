@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/tensors.h>
 #include <orthant/tensor.h>
 
 namespace orthant {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/communicators.h>
 #include <orthant/group.h>
 #include <orthant/tensor.h>
 

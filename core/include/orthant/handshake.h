@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include <orthant/abi/communicators.h>
+
 namespace orthant {
 
 // The place where a process finds the secret of its start: the value (ORTHANT_SECRET), or else a file that the launcher

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <orthant/abi/communicators.h>
+
 namespace orthant {
 
 class Hash64 {

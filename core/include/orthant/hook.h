@@ -20,9 +20,11 @@
 #include <string>
 #include <vector>
 
-#include <orthant/settings.h>
+#include <orthant/abi/hook.h>
 
 namespace orthant {
+
+struct Settings;
 
 // What a routed layer counted over the micro-batches of a step.
 struct LayerCounters {

@@ -31,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/param.h>
 
 namespace orthant {
@@ -146,6 +147,9 @@ class Keeper {
   // Bytes of files that this rank's groups take on a disk, as far as they are known; counted on the device of a plan
   // too, where no file is made.
   virtual std::int64_t disk_bytes() const { return 0; }
+  // Whether its hooks take gradients of any ParamGroup::grad_dtype, or look at none. A chain with a keeper that says no
+  // is refused where gradients are kept in bf16 (optimizer.gradient_dtype).
+  virtual bool narrow_gradients() const { return false; }
 };
 
 }  // namespace orthant

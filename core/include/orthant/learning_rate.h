@@ -6,9 +6,11 @@
 
 #include <cstdint>
 
-#include <orthant/settings.h>
+#include <orthant/abi/learning_rate.h>
 
 namespace orthant {
+
+struct OptimizerSettings;
 
 class LearningRate {
  public:

@@ -1,18 +1,23 @@
-// The note by which a library is known before a line of it runs. It says what the library is, and what it was built
-// with.
+// The notes by which a library is known before a line of it runs. They say what the library is, and what it was built
+// with. The loader reads them from the file and refuses what does not fit, before it opens the library.
 //
-// ORTHANT_PLUGIN, ORTHANT_COMMUNICATOR and ORTHANT_DEVICE (module.h) write it. The loader reads it from the file and
-// refuses what it does not fit, before it opens the library.
+// What it is: ORTHANT_PLUGIN, ORTHANT_COMMUNICATOR and ORTHANT_DEVICE (module.h) write one note.
 //
-// Form: section .note.orthant, one ELF note with name "Orthant" and type 1. Its descriptor is the ABI number (32 bits),
-// then the kind and ORTHANT_BUILD, each terminated by a zero byte.
+// Which headers it needs: the public headers are in groups, and each group has a hash of its headers. A header includes
+// <orthant/abi/GROUP.h>, which is generated and writes a note with the group's hash into every object that is compiled
+// with it. A library so has the groups that its sources include, directly or not, and no others: a header that none of
+// them includes may change without it.
+//
+// Form: section .note.orthant, ELF notes with name "Orthant". Type 1, once: the ABI number (32 bits), then the kind and
+// ORTHANT_BUILD, each terminated by a zero byte. Type 2, any number, also of one group: its name and its hash (16
+// digits), each terminated by a zero byte.
 #pragma once
-
-#include <orthant/build_id.h>
 
 #include <cstddef>  // defines _GLIBCXX_USE_CXX11_ABI
 
-// Version of the interfaces that modules meet; CHANGELOG.md tells its history.
+#include <orthant/abi/modules.h>
+
+// Version of the interfaces that modules meet, for changes that no header shows; CHANGELOG.md tells its history.
 #define ORTHANT_ABI 4
 
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
@@ -23,13 +28,13 @@
 #define ORTHANT_STRINGIFY_(x) #x
 #define ORTHANT_STRINGIFY(x) ORTHANT_STRINGIFY_(x)
 
-// Compiler, C++ library ABI and public headers: equal strings may share virtual tables.
+// Compiler and C++ library ABI.
 #if defined(__clang__)
 #define ORTHANT_COMPILER "clang " ORTHANT_STRINGIFY(__clang_major__)
 #else
 #define ORTHANT_COMPILER "gcc " ORTHANT_STRINGIFY(__GNUC__)
 #endif
-#define ORTHANT_BUILD ORTHANT_COMPILER "; " ORTHANT_CXX_LIBRARY "; headers " ORTHANT_HEADERS_HASH
+#define ORTHANT_BUILD ORTHANT_COMPILER "; " ORTHANT_CXX_LIBRARY
 
 // KIND: a string literal; ABI: a number, or a macro that is one. Once in a library, at namespace scope.
 // It is assembly because no optimisation drops that, and because its section then has the type of notes, which

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/error.h>
 #include <orthant/group.h>
 

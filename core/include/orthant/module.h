@@ -14,6 +14,7 @@
 #include <exception>
 #include <memory>
 
+#include <orthant/abi/modules.h>
 #include <orthant/device.h>
 #include <orthant/group.h>
 #include <orthant/library_note.h>

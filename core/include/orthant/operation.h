@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include <orthant/abi/operations.h>
 #include <orthant/error.h>
 #include <orthant/tensor.h>
 

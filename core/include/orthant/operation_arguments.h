@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#include <orthant/settings.h>
+#include <orthant/abi/operations.h>
+#include <orthant/operation_kinds.h>
 #include <orthant/tensor.h>
 
 namespace orthant {

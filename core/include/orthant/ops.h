@@ -19,11 +19,12 @@
 #include <span>
 #include <vector>
 
+#include <orthant/abi/operations.h>
 #include <orthant/device.h>
 #include <orthant/operation.h>
 #include <orthant/operation_arguments.h>
+#include <orthant/operation_kinds.h>
 #include <orthant/random.h>
-#include <orthant/settings.h>
 #include <orthant/state_code.h>
 #include <orthant/tensor.h>
 

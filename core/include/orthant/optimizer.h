@@ -21,12 +21,14 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/optimizer.h>
 #include <orthant/ops.h>
 #include <orthant/param.h>
-#include <orthant/settings.h>
 #include <orthant/state_code.h>
 
 namespace orthant {
+
+struct OptimizerSettings;
 
 // State of one number for each element of a parameter; zero before the first step. There is none for a row, a column or
 // a whole matrix.

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/group.h>
 #include <orthant/mesh.h>
 #include <orthant/state_code.h>
@@ -155,7 +156,8 @@ struct PluginState {
 
 struct ParamGroup : Holding {
   int id = 0;
-  std::string name;      // "layer 3 experts"
+  DType grad_dtype = DType::f32;  // of grad and owned_grad: bf16 with optimizer.gradient_dtype, but f32 if it is frozen
+  std::string name;               // "layer 3 experts"
   int layer = 0;         // its backward completes the gradient: the first layer of this rank that uses the parameters
   bool experts = false;  // routed experts: their gradients are overwritten, not zeroed and added to
   // All of its parameters are frozen: no gradient outlives a layer's backward pass, and there is no state but the
@@ -179,10 +181,10 @@ struct ParamGroup : Holding {
   // --- buffers
   Tensor weight;        // compute dtype [padded]; may be undefined between Keeper::release and acquire
   Tensor owned_weight;  // compute dtype [owned]; a part of weight where that is whole
-  Tensor grad;          // f32 [padded]; may be undefined outside a backward pass
-  Tensor owned_grad;    // f32 [owned], of the whole batch from whole_grads on; a part of grad where that is whole
-  Tensor master;        // f32 [owned]; owned_weight itself where that is f32, in a frozen group, or where
-                        // optimizer.master_weights is "none": bf16 then
+  Tensor grad;          // grad_dtype [padded], and while a layer runs f32; may be undefined outside a backward pass
+  Tensor owned_grad;  // grad_dtype [owned], of the whole batch from whole_grads on; a part of grad where that is whole
+  Tensor master;      // f32 [owned]; owned_weight itself where that is f32, in a frozen group, or where
+                      // optimizer.master_weights is "none": bf16 then
   std::vector<ParamState> states;          // the optimizer's and the weights' average (weight_average.h)
   std::vector<PluginState> plugin_states;  // Keeper::state, in the order of the chain
 

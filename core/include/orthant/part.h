@@ -22,13 +22,15 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/part.h>
 #include <orthant/param.h>
 #include <orthant/plan.h>
 #include <orthant/seams.h>
-#include <orthant/settings.h>
 #include <orthant/step_context.h>
 
 namespace orthant {
+
+struct Settings;
 
 // One part of one block on one rank. Forward pushes onto `saved` what backward pops, in reverse order.
 class PartLayer {

@@ -11,11 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/mesh.h>
 #include <orthant/seams.h>
-#include <orthant/settings.h>
 
 namespace orthant {
+
+struct Settings;
 
 struct Range {
   std::int64_t begin = 0, count = 0;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/catalogue.h>
 #include <orthant/mesh.h>
 #include <orthant/module.h>

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include <orthant/abi/operations.h>
+
 #if defined(__CUDACC__)
 #define ORTHANT_HOST_DEVICE __host__ __device__
 #else

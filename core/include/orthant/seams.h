@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/error.h>
 #include <orthant/keeper.h>
 #include <orthant/ops.h>
@@ -40,8 +41,9 @@ struct Sharing {
 
 // A site that tensors cross. In a forward pass Plan::cross takes them from `before` to `after`; in a backward pass
 // Plan::cross_back takes their gradients the other way. With memory.recompute = "full" the forward crossings of a block
-// come a second time before its backward ones, but for {router, leave}: routing is decided once. docs/guides/plugins.md
-// prints the table.
+// come a second time before its backward ones, but for {router, leave}: routing is not decided twice. Without it what
+// enters attention, ffn or experts may come a second time within the backward pass, on another stream of the rank,
+// where it has more elements behind the boundary than before it. docs/guides/plugins.md prints the table.
 struct SiteInfo {
   enum class Columns { width, heads, choices };  // d; h c of this rank's heads; K
   Site site;

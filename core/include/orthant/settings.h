@@ -9,25 +9,18 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/settings.h>
 #include <orthant/catalogue.h>
+#include <orthant/operation_kinds.h>
+#include <orthant/sizes.h>
 
 namespace orthant {
 
-enum class NormKind { layernorm, rmsnorm };
 // Of a branch of a block: what enters it is normalised, what leaves it, or both.
 enum class NormPlace { before, after, both };
-// tanh is an operation's alone: no FFN has it.
-enum class Activation { relu, gelu, swiglu, clamped_swiglu, geglu, tanh };
-// Whether it is a product of two halves, a gate and what it gates.
-constexpr bool is_gated(Activation kind) {
-  return kind == Activation::swiglu || kind == Activation::clamped_swiglu || kind == Activation::geglu;
-}
 enum class Positions { learned, rotary };
 enum class RopeScaling { none, linear, llama3, yarn, longrope, dynamic };
 enum class QkNormOver { head, all };
-enum class ScoreKind { softmax, sigmoid };
-enum class GroupScore { top2_sum, max };
-enum class DropPolicy { position, probability };
 enum class BalanceOver { group, batch };
 enum class ZeroExpert { zero, copy };  // adds nothing, or the token itself (MoE++, LongCat-Flash)
 enum class Documents { stream, packed, separate };
@@ -204,11 +197,12 @@ struct OptimizerSettings {
   // Patterns of names of parameters ('*' stands for anything), and what their learning rate is multiplied by. The first
   // pattern that stands for a parameter counts (ParamSpec::lr_scale).
   std::vector<std::string> lr_of;
-  std::vector<double> lr_scales;      // as many, each above 0
-  std::vector<std::string> no_decay;  // patterns of names: these matrices do not decay (ParamSpec::decay)
-  double clip_grad_norm = 1.0;        // 0: no clipping
-  bool in_backward = false;           // a group is updated as soon as its gradient is whole
-  std::string schedule = "cosine";    // a kind of LearningRate (orthant/learning_rate.h)
+  std::vector<double> lr_scales;                   // as many, each above 0
+  std::vector<std::string> no_decay;               // patterns of names: these matrices do not decay (ParamSpec::decay)
+  double clip_grad_norm = 1.0;                     // 0: no clipping
+  bool in_backward = false;                        // a group is updated as soon as its gradient is whole
+  ComputeType gradient_dtype = ComputeType::fp32;  // that gradients are kept and summed in (ParamGroup::grad_dtype)
+  std::string schedule = "cosine";                 // a kind of LearningRate (orthant/learning_rate.h)
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // cosine: its last step (0: run.steps); wsd: steps of the decay (0: run.steps / 10)
   MasterWeights master_weights = MasterWeights::fp32;  // none: bf16 weights are all there is, rounded by chance
@@ -292,23 +286,6 @@ struct Settings {
 inline bool learns_preferences(const Settings& settings) {
   return settings.data.source == "pairs";
 }
-
-// Sizes whose 0 stands for another setting. Settings keep what was written, so that a refusal points at the key that
-// somebody chose, and a changed d_model changes what follows from it; everybody else asks here.
-std::int64_t kv_heads_of(const Settings& settings);
-// Blocks, those of model.mtp_depth among them, which are the last ones; and layers: embedding, head and blocks.
-std::int64_t blocks_of(const Settings& settings);
-std::int64_t layers_of(const Settings& settings);
-std::int64_t head_dim_of(const Settings& settings);         // latent: of queries and keys
-std::int64_t rotary_channels_of(const Settings& settings);  // of a head of multi_head attention
-std::int64_t d_ff_of(const Settings& settings);
-std::int64_t d_expert_of(const Settings& settings);
-std::int64_t d_shared_of(const Settings& settings);
-std::int64_t group_tokens_of(const Settings& settings);
-// Sequences of a micro-batch on a rank that holds `sequences` of a first step's.
-std::int64_t micro_batch_of(const Settings& settings, std::int64_t sequences);
-// One for each file of data.validation_path: a file's name without its last ending where nobody named it.
-std::vector<std::string> validation_names_of(const Settings& settings);
 
 // A batch that grows. Steps count from 0.
 std::vector<std::int64_t> batch_sizes(const BatchSettings& batch);              // in sequences, smallest first

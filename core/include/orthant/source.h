@@ -19,9 +19,11 @@
 #include <string>
 #include <vector>
 
-#include <orthant/settings.h>
+#include <orthant/abi/source.h>
 
 namespace orthant {
+
+struct Settings;
 
 // Tokens that see each other and none of another document.
 struct SequenceDocument {

@@ -14,6 +14,8 @@
 
 #include <cstdint>
 
+#include <orthant/abi/operations.h>
+
 namespace orthant {
 
 enum class StateCode : std::uint8_t {

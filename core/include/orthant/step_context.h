@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <orthant/abi/part.h>
 #include <orthant/device.h>
 #include <orthant/ops.h>
 #include <orthant/plan.h>
@@ -73,7 +74,7 @@ struct StepContext {
     const Range range = plan.rows(region, of_tokens.dim(0));
     return of_tokens.rows(range.begin, range.count);
   }
-  DType compute() const { return settings().run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16; }
+  DType compute() const;  // run.dtype: f32 or bf16
 };
 
 }  // namespace orthant

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/error.h>
 
 namespace orthant {

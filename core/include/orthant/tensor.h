@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include <orthant/abi/tensors.h>
 #include <orthant/error.h>
 
 namespace orthant {

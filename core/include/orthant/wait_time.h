@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include <orthant/abi/communicators.h>
+
 namespace orthant {
 
 class WaitTime {

@@ -8,10 +8,12 @@
 
 #include <cstdint>
 
+#include <orthant/abi/optimizer.h>
 #include <orthant/ops.h>
-#include <orthant/settings.h>
 
 namespace orthant {
+
+struct OptimizerSettings;
 
 // Its name among the states: a checkpoint has it as optimizer/ema/PARAMETER.
 inline constexpr const char* average_state = "ema";

@@ -1,0 +1,37 @@
+// ToolCallReader: calls of tools in the text of an answer, as models of the Hermes and Qwen families write them:
+//
+//   <tool_call>{"name": NAME, "arguments": {...}}</tool_call>
+//
+// What is none of that form stays text. Blanks beside a call are no part of it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orthant {
+
+struct ToolCall {
+  std::string name, arguments;  // JSON, as the model wrote it
+};
+
+// Thread safety: none.
+class ToolCallReader {
+ public:
+  static constexpr std::string_view begin_mark = "<tool_call>", end_mark = "</tool_call>";
+
+  // More of the answer. `last`: it has ended, and by itself where `stopped`: a call whose end mark is missing then is
+  // one.
+  void add(std::string_view text, bool last, bool stopped);
+  // What has become certain since it was taken.
+  std::string text;
+  std::vector<ToolCall> calls;
+
+ private:
+  void take_block(std::string_view block, std::string_view whole);
+
+  std::string held_;     // what may be part of a mark, or of blanks before one, or a call that has not ended
+  bool called_ = false;  // there was a call, and nothing but blanks since
+};
+
+}  // namespace orthant
