@@ -51,7 +51,7 @@ const std::vector<std::string> all_axes = {"plugins.data.size=2", "plugins.data.
 
 std::vector<double> logits_of(const fs::path& model) {
   const OpenedModel opened(model, "compare", {}, keys_of_plugin, kinds_of_plugin);
-  return sample_logits(opened.config(), opened.checkpoint(), {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3}, 2);
+  return sample_logits(opened.config(), opened.reader(), {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3}, 2);
 }
 
 double difference(const std::vector<double>& a, const std::vector<double>& b) {
