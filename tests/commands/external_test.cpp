@@ -169,6 +169,26 @@ TEST_F(BuildCopy, OneThatWasBuiltWithOtherHeadersSaysSo) {
               AllOf(HasSubstr("built with other headers"), HasSubstr(hash), HasSubstr("0000000000000000")));
 }
 
+TEST_F(Commands, CompletionOfBashKnowsWordsAndRunsNothingOfOthers) {
+  add("wipe", "touch '" + folder_.path("ran").string() + "'\n");
+  const std::string path =
+      folder_.path("bin").string() + ":" + fs::path(paths::program()).parent_path().string() + ":/usr/bin:/bin";
+  folder_.write("try", "source '" + paths::source("scripts/completion/orthant.bash") +
+                           "'\nCOMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1))\n_orthant\necho \"${COMPREPLY[*]}\"\n");
+  const auto completed = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"bash", folder_.path("try").string(), "orthant"});
+    return folder_.command(words, {"PATH=" + path}).output;
+  };
+  EXPECT_EQ(completed({"gener"}), "generate\n");
+  EXPECT_EQ(completed({"orth"}), "\n");  // which stands in the examples of --help
+  EXPECT_EQ(completed({"wi"}), "wipe\n");
+  EXPECT_EQ(completed({"data", "tok"}), "tokenizer\n");
+  EXPECT_EQ(completed({"data", "tokenizer", "--vocab"}), "--vocab-size\n");
+  EXPECT_EQ(completed({"verify", "my.toml", "--ke"}), "--keep\n");
+  EXPECT_EQ(completed({"wipe", "--f"}), "\n");
+  EXPECT_FALSE(fs::exists(folder_.path("ran")));
+}
+
 TEST_F(Commands, TheExampleInPythonPrintsLosses) {
   for (const char* run : {"a", "b"}) {
     fs::create_directory(folder_.path(run));
