@@ -127,12 +127,12 @@ clone() {
   git clone -q --no-hardlinks "$root" "$place"
 }
 
-apt() { inside "$1" sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"' sh "${@:2}"; }
+apt() { inside "$1" sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/tmp/apt.log || { cat /tmp/apt.log; exit 1; }' sh "${@:2}"; }
 
-# Of what was compiled with.
+# Of what was compiled with; what is not installed (clang, where g++ alone was asked for) is left out.
 versions() {
-  inside "$1" sh -c 'dpkg-query -W -f "\${Package} \${Version}\n" g++ clang cmake libdnnl-dev libopenmpi-dev libfmt-dev \
-    nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libgtest-dev 2>/dev/null' |
+  { inside "$1" sh -c 'dpkg-query -W -f "\${Package} \${Version}\n" g++ clang cmake libdnnl-dev libopenmpi-dev libfmt-dev \
+    nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libgtest-dev 2>/dev/null' || true; } |
     awk '$2 != "" { name = $1; sub(/^lib/, "", name); sub(/-dev$/, "", name); sub(/^[0-9]+:/, "", $2); sub(/[-+~].*/, "", $2)
            printf "%s%s %s", (n++ ? ", " : ""), name, $2 }'
 }
