@@ -14,7 +14,7 @@
 
 namespace orthant::keepers_test {
 
-// [plugins.NAME] of a plugin of tests/out_of_tree.
+// [plugins.NAME] of a plugin of examples/plugins.
 inline std::string table(const std::string& name, const std::string& keys = "") {
   return fmt::format("[plugins.{}]\npath = \"{}\"\n{}", name, paths::out_of_tree(name), keys);
 }

@@ -1,4 +1,4 @@
-// Activations in the host's memory (tests/out_of_tree/activation_offload.cpp): no bit changes, on any device, under any
+// Activations in the host's memory (examples/plugins/activation_offload.cpp): no bit changes, on any device, under any
 // schedule, and with another stash before or behind it. Calls come as begin_step has announced them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

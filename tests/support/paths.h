@@ -13,7 +13,7 @@ std::string build(const std::string& name = "");
 std::string plugin(const std::string& file = "");  // the plugins and communicators of this build
 
 std::filesystem::path published_model(const std::string& name);  // a folder of tests/pretrained/models
-std::string out_of_tree(const std::string& name);                // the library of the plugin tests/out_of_tree/NAME.cpp
+std::string out_of_tree(const std::string& name);                // the library of the plugin examples/plugins/NAME.cpp
 std::string program();                                           // orthant
 
 // A Python that may have the packages of tests/reference/requirements.txt: ORTHANT_PYTHON, or the environment that
