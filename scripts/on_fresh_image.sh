@@ -132,7 +132,7 @@ apt() { inside "$1" sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get update
 # Of what was compiled with; what is not installed (clang, where g++ alone was asked for) is left out.
 versions() {
   { inside "$1" sh -c 'dpkg-query -W -f "\${Package} \${Version}\n" g++ clang cmake libdnnl-dev libopenmpi-dev libfmt-dev \
-    nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libgtest-dev 2>/dev/null' || true; } |
+    nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libgtest-dev 2>/dev/null' || true; } | sort -u |
     awk '$2 != "" { name = $1; sub(/^lib/, "", name); sub(/-dev$/, "", name); sub(/^[0-9]+:/, "", $2); sub(/[-+~].*/, "", $2)
            printf "%s%s %s", (n++ ? ", " : ""), name, $2 }'
 }
@@ -169,7 +169,8 @@ of_arm64() {
 }
 
 cross_compile() {
-  local suite=$1 name libraries=(libdnnl-dev libopenmpi-dev libgtest-dev libgmock-dev) packages
+  # Without Open MPI: its package wants a compiler that runs on arm64, which takes the cross compiler's name.
+  local suite=$1 name libraries=(libdnnl-dev libgtest-dev libgmock-dev) packages
   for name in "${build_packages[@]}"; do
     [[ $name == g++ || $name == cmake ]] || libraries+=("$name")
   done
