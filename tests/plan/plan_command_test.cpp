@@ -65,7 +65,7 @@ TEST_F(PlanCommand, JsonHasTheSizeOfTheData) {
 
 // Experts whose channels are split send each choice's row, folded ones each token's.
 TEST_F(PlanCommand, NamesAChoiceOfAPluginThatSendsFarLess) {
-  folder_.write("t.toml", tiny_config({}) + "[plugins.tensor]\nsize = 2\n");
+  folder_.write("t.toml", tiny_config({}) + "[plugins.tensor]\nsize = 2\nsequence_parallel = true\n");
   const std::vector<std::string> wide = {
       "plan",  "t.toml",          "--set", "moe.experts=8",         "--set", "moe.top_k=8",
       "--set", "moe.router=topk", "--set", "moe.capacity_factor=0", "--set", "batch.sequences=64"};
@@ -74,8 +74,7 @@ TEST_F(PlanCommand, NamesAChoiceOfAPluginThatSendsFarLess) {
   EXPECT_THAT(split.output, AllOf(HasSubstr("with --set 'plugins.tensor.experts=\"fold\"'"), HasSubstr("it would send"),
                                   HasSubstr("Gradients are f32")));
   std::vector<std::string> folded = wide;
-  folded.insert(folded.end(),
-                {"--set", "plugins.tensor.experts=fold", "--set", "plugins.tensor.sequence_parallel=true"});
+  folded.insert(folded.end(), {"--set", "plugins.tensor.experts=fold"});
   EXPECT_THAT(folder_.orthant(folded).output,
               AllOf(Not(HasSubstr("it would send")), HasSubstr("that tensor splits in norms alone are gathered")));
   EXPECT_THAT(plan({"--set", R"(optimizer.gradient_dtype="bf16")"}).output, HasSubstr("Gradients are kept in bf16"));
