@@ -212,7 +212,7 @@ Found computed(const Case& c, const std::string& plugins, int ranks, bool traini
     std::vector<float> gradient(static_cast<std::size_t>(columns.count * width)), dn(held.size() * width);
     if (training) {
       s.download(gradient.data(), head.grad());
-      s.download(dn.data(), plan.cross_back({Region::head, Side::enter}, saved.pop(), s));
+      s.download(dn.data(), saved.pop());
     }
     const std::lock_guard lock(mutex);
     for (std::size_t i = 0; i < own.size(); ++i) {
