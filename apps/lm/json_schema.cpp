@@ -191,7 +191,7 @@ class Reader {
       const bool rounded = value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63;
       const std::string text = value.dump();
       if (rounded || !writable("{\"\":" + text + "}")) {
-        refuse(place, "holds {}: numbers have at most 18 digits here, and exponents 2", shown(value));
+        refuse(place, "holds {}: numbers have at most 18 digits here, exponents 2, and are below 2^63", shown(value));
       }
       texts.insert(text);
     }
