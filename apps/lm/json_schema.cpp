@@ -4,6 +4,7 @@
 #include <orthant/error.h>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <map>
@@ -186,9 +187,11 @@ class Reader {
       if (!fits || (schema.contains("const") && value != schema["const"])) {
         continue;
       }
+      // A whole number that no integer holds was rounded when it was read.
+      const bool rounded = value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63;
       const std::string text = value.dump();
-      if (!writable("{\"\":" + text + "}")) {
-        refuse(place, "holds {}: numbers have at most 18 digits here, and exponents 2", shown(value));
+      if (rounded || !writable("{\"\":" + text + "}")) {
+        refuse(place, "holds {}: numbers have at most 18 digits here, exponents 2, and are below 2^63", shown(value));
       }
       texts.insert(text);
     }
@@ -317,16 +320,17 @@ class Reader {
   // A choice among choices is one among all of theirs.
   void flatten() {
     std::vector<std::vector<Id>> all;
+    std::vector<std::size_t> seen(nodes.size(), nodes.size());  // by the last node that came here
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       std::vector<Id> met = {static_cast<Id>(i)}, ends;
-      std::set<Id> seen(met.begin(), met.end());
+      seen[i] = i;
       for (std::size_t at = 0; at < met.size(); ++at) {
         const Node& node = nodes[met[at]];
         if (node.kind != Kind::choice) {
           ends.push_back(met[at]);
         }
         for (const Id next : node.of) {
-          if (seen.insert(next).second) {
+          if (std::exchange(seen[next], i) != i) {
             met.push_back(next);
           }
         }

@@ -9,7 +9,7 @@
 
 namespace orthant {
 
-// Behind another token: some decoders write no space before the first one.
+// Between two other tokens: some decoders write no space before the first one, or behind the last.
 JsonTokens::JsonTokens(const Tokenizer& tokenizer, std::int64_t vocabulary) {
   const auto decoded = [&](std::span<const std::int32_t> ids) -> std::optional<std::string> {
     try {
@@ -25,10 +25,13 @@ JsonTokens::JsonTokens(const Tokenizer& tokenizer, std::int64_t vocabulary) {
       before = id;
     }
   }
+  const std::array<std::int32_t, 2> frame = {before.value_or(0), before.value_or(0)};
+  const std::size_t framing = before.has_value() ? decoded(frame).value_or("").size() : 0;
   for (std::int32_t id = 0; id < vocabulary; ++id) {
-    const std::array<std::int32_t, 2> both = {before.value_or(id), id};
-    const auto text = decoded(std::span(both).subspan(before.has_value() ? 0 : 1));
-    bytes_.push_back(text.value_or("").substr(text.has_value() && before.has_value() ? 1 : 0));
+    const std::array<std::int32_t, 3> all = {before.value_or(id), id, before.value_or(id)};
+    const std::string text = decoded(before.has_value() ? std::span(all) : std::span(all).first(1)).value_or("");
+    const std::size_t begin = before.has_value() ? 1 : 0, end = text.size() - std::min(text.size(), framing - begin);
+    bytes_.push_back(end > begin ? text.substr(begin, end - begin) : "");
   }
   for (std::size_t id = 0; id < bytes_.size(); ++id) {
     if (!bytes_[id].empty()) {

@@ -187,13 +187,15 @@ Request answer_of(const RequestFields& fields, const CompletionLimits& limits) {
     std::random_device random;
     sampling.seed = std::uint64_t{random()} << 32 | random();
   }
+  read_format(fields, request);
   request.stop_ids = stop_ids_of(fields, limits.vocabulary);
   request.stop = stops_of(fields);
   if (!fields.flag("ignore_eos")) {
     request.stop_ids.insert(request.stop_ids.end(), limits.ends.ids.begin(), limits.ends.ids.end());
-    request.stop.insert(request.stop.end(), limits.ends.texts.begin(), limits.ends.texts.end());
+    if (!request.json) {  // in JSON an end such as "\n\n" is no end
+      request.stop.insert(request.stop.end(), limits.ends.texts.begin(), limits.ends.texts.end());
+    }
   }
-  read_format(fields, request);
   request.min_tokens = fields.integer("min_tokens", 0, 0, limits.context);
   if (fields.at("user") != nullptr && !fields.at("user")->is_string()) {
     refuse_field("user", "'user' must be a string");

@@ -63,6 +63,11 @@ std::optional<ToolCall> call_of(std::string_view block) {
   if (!json.is_object() || !json.value("name", OrderedJson()).is_string() || json["name"] == "") {
     return {};
   }
+  // Arguments by another name, which would be lost.
+  if (!json.contains("arguments") &&
+      std::any_of(json.begin(), json.end(), [](const OrderedJson& value) { return value.is_structured(); })) {
+    return {};
+  }
   ToolCall call{.name = json["name"].get<std::string>(), .arguments = "{}"};
   const OrderedJson arguments = json.value("arguments", OrderedJson::object());
   if (arguments.is_string()) {  // of an object, written as one
@@ -101,19 +106,35 @@ void ToolCallReader::take_block(std::string_view block, std::string_view whole) 
   if (std::optional<ToolCall> call = call_of(stripped(block))) {
     calls.push_back(std::move(*call));
     called_ = true;
+    if (gap_.empty()) {
+      gap_ = whole.substr(0, whole.find(begin_mark));
+    }
   } else {
-    text += whole;
-    called_ = false;
+    tell(whole);
+  }
+}
+
+void ToolCallReader::tell(std::string_view said) {
+  text += said;
+  called_ = false;
+  told_ = told_ || !said.empty();
+  gap_.clear();
+}
+
+void ToolCallReader::say(std::string_view said) {
+  if (!called_) {
+    tell(said);
+    return;
+  }
+  const std::size_t blank = std::min(said.find_first_not_of(blanks), said.size());
+  if (blank < said.size()) {
+    const std::string gap = !told_ ? "" : gap_.empty() ? std::string(said.substr(0, blank)) : gap_;
+    tell(gap + std::string(said.substr(blank)));
   }
 }
 
 void ToolCallReader::add(std::string_view more, bool last, bool stopped) {
   held_ += more;
-  const auto say = [&](std::string_view said) {
-    const std::string_view rest = called_ ? said.substr(std::min(said.find_first_not_of(blanks), said.size())) : said;
-    called_ = called_ && rest.empty();
-    text += rest;
-  };
   while (true) {
     const std::size_t begin = held_.find(begin_mark);
     if (begin == held_.npos) {

@@ -2,7 +2,8 @@
 //
 //   <tool_call>{"name": NAME, "arguments": {...}}</tool_call>
 //
-// What is none of that form stays text. Blanks beside a call are no part of it.
+// What is none of that form stays text. Blanks beside a call are no part of it, but for those that keep two texts
+// apart.
 #pragma once
 
 #include <string>
@@ -29,9 +30,14 @@ class ToolCallReader {
 
  private:
   void take_block(std::string_view block, std::string_view whole);
+  void tell(std::string_view said);
+  // The same, but for blanks behind a call that no text follows.
+  void say(std::string_view said);
 
   std::string held_;     // what may be part of a mark, or of blanks before one, or a call that has not ended
   bool called_ = false;  // there was a call, and nothing but blanks since
+  bool told_ = false;    // there was text
+  std::string gap_;      // blanks between it and the calls since
 };
 
 }  // namespace orthant

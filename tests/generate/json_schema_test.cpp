@@ -342,6 +342,8 @@ TEST(JsonSchema, RefusesWhatItDoesNotFollow) {
   EXPECT_THAT(inside(R"({"enum": [1], "type": "string"})"), HasSubstr("leaves no value of 'type'"));
   EXPECT_THAT(inside(R"({"enum": [[1]]})"), HasSubstr("holds [1]"));
   EXPECT_THAT(inside(R"({"const": 12345678901234567890})"), HasSubstr("18 digits"));
+  EXPECT_THAT(inside(R"({"const": 100000000000000000001})"), HasSubstr("18 digits"));
+  EXPECT_THAT(inside(R"({"enum": [1, -9223372036854775809]})"), HasSubstr("18 digits"));
   EXPECT_THAT(inside(R"({"$ref": "#/$defs/none"})"), HasSubstr("'s.properties.a.$ref' is \"#/$defs/none\""));
   EXPECT_THAT(inside(R"({"$ref": "http://a/b"})"), HasSubstr("http://a/b"));
   EXPECT_THAT(inside(R"({"$ref": "#/x~"})"), HasSubstr("#/x~"));

@@ -5,12 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
 
 #include <orthant/error.h>
 #include <orthant/random.h>
+
+#include "tests/support/run_supervisor.h"
 
 namespace orthant::json_text_test {
 namespace {
@@ -108,6 +111,30 @@ TEST(JsonTokens, LeaveTokensThatGoOn) {
   }
   const std::vector<std::int32_t> ends = {'{', ' ', '\n', '\t', '\r'};
   EXPECT_THROW(bytes.allow(text, logits, ends), Error);
+}
+
+// A decoder that writes no space before the first token, and none behind the last.
+TEST(JsonTokens, AreWhatTheyAddInsideATextThatGoesOn) {
+  const launch_test::TemporaryFolder folder;
+  const json model = {{"type", "BPE"},
+                      {"vocab", {{"{", 0}, {"}</w>", 1}, {"x", 2}, {"y</w>", 3}, {"_z", 4}}},
+                      {"merges", json::array()}};
+  const auto step = [](const char* type, json more) {
+    more["type"] = type;
+    return more;
+  };
+  const json decoders = {step("Replace", {{"pattern", {{"String", "</w>"}}}, {"content", " "}}),
+                         step("Replace", {{"pattern", {{"String", "_"}}}, {"content", " "}}),
+                         step("Fuse", json::object()), step("Strip", {{"content", " "}, {"start", 1}, {"stop", 1}})};
+  std::ofstream(folder.path() / "tokenizer.json")
+      << json{{"version", "1.0"}, {"model", model}, {"decoder", step("Sequence", {{"decoders", decoders}})}};
+  const auto tokenizer = load_tokenizer((folder.path() / "tokenizer.json").string());
+  const JsonTokens bytes(*tokenizer, 5);
+  std::vector<std::string> all;
+  for (std::int32_t id = 0; id < 5; ++id) {
+    all.push_back(bytes.of(id));
+  }
+  EXPECT_EQ(all, (std::vector<std::string>{"{", "} ", "x", "y ", " z"}));
 }
 
 }  // namespace

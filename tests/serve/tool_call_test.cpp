@@ -54,6 +54,10 @@ TEST(ToolCalls, AreRead) {
   expect(call, {"", {{"f", R"({"a": 1})"}}});
   expect("I ask.\n\n" + call + "\n" + call + " \n", {"I ask.", {{"f", R"({"a": 1})"}, {"f", R"({"a": 1})"}}});
   expect(call + "\nThat is all. ", {"That is all. ", {{"f", R"({"a": 1})"}}});
+  // Texts on both sides of a call stay apart.
+  expect("a " + call + " b\n" + call + "c" + call + "\td" + call + "\n",
+         {"a b\nc\td", std::vector(4, std::pair<std::string, std::string>("f", R"({"a": 1})"))});
+  expect("a" + call + " \n" + call + "b", {"a \nb", {{"f", R"({"a": 1})"}, {"f", R"({"a": 1})"}}});
   // As the model wrote them: numbers, order, escapes.
   expect(R"(<tool_call>{"arguments": {"z": 1.50, "n": 123456789012345678901234567890, "a": "\u00e9}\"]"},)"
          R"( "name": "g"}</tool_call>)",
@@ -72,6 +76,7 @@ TEST(ToolCalls, AndWhatIsNoneStaysText) {
         "a <tool_call>{\"name\": \"f\", </tool_call> b", "<tool_call>[1]</tool_call>",
         "<tool_call>{\"name\": 1}</tool_call>", "<tool_call>{\"name\": \"\"}</tool_call>",
         "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"parameters\": {\"a\": 1}}</tool_call>",
         "<tool_call>{\"name\": \"f\", \"arguments\": \"x\"}</tool_call>",
         "<tool_call>\n<function=f>\n</function>\n</tool_call>", "x\n <tool_call>{\"name\": \"f\""}) {
     expect(text, {text, {}});
