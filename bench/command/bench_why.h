@@ -1,8 +1,8 @@
 // orthant bench step --why: a step beside what its products would take, and where the rest goes.
 #pragma once
 
-#include "core/config/config.h"
 #include "core/trace/causes.h"
+#include "core/config/config.h"
 
 namespace orthant {
 

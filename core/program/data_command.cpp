@@ -17,7 +17,7 @@
 #include "core/data/token_file.h"
 #include "core/data/write_file.h"
 #include "core/program/commands.h"
-#include "core/tokenizer/train_tokenizer.h"
+#include "core/tokenizer/tokenizer_module.h"
 
 namespace orthant {
 namespace {
@@ -215,7 +215,7 @@ void train(const DataOptions& options) {
   Lines lines(options.files, {.separator = unescape(options.separator), .text_key = options.text_key});
   TrainTokenizerOptions training = options.training;
   training.threads = options.threads;
-  const std::string model = train_tokenizer(training, [&](std::string& line) { return lines.next(line); });
+  const std::string model = tokenizer_module().train(training, [&](std::string& line) { return lines.next(line); });
   write_file(options.output, model);
   put("{}: {} tokens\n", options.output, load_tokenizer(options.output)->vocabulary());
 }
