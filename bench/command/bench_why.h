@@ -1,7 +1,7 @@
 // orthant bench step --why: a step beside what its products would take, and where the rest goes.
 #pragma once
 
-#include "core/trace/causes.h"
+#include "bench/command/causes.h"
 #include "core/config/config.h"
 
 namespace orthant {

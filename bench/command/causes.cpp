@@ -1,4 +1,4 @@
-#include "core/trace/causes.h"
+#include "bench/command/causes.h"
 
 #include <fmt/format.h>
 
