@@ -11,12 +11,12 @@
 #include <memory>
 #include <thread>
 
+#include "apps/data/raw_tokens.h"
 #include "core/base/output.h"
+#include "core/command/arguments.h"
 #include "core/data/prepare.h"
-#include "core/data/raw_tokens.h"
 #include "core/data/token_file.h"
 #include "core/data/write_file.h"
-#include "core/program/commands.h"
 #include "core/tokenizer/tokenizer_module.h"
 
 namespace orthant {
@@ -237,6 +237,10 @@ void add_text_options(CLI::App& command, DataOptions& options) {
 void add_data_command(CLI::App& app, int& exit_code) {
   CLI::App* data = app.add_subcommand("data", "Make tokenizers and token files, and check them");
   data->require_subcommand(1);
+  data->footer(
+      "Examples:\n"
+      "  orthant data prepare texts/*.txt -o tokens.bin --tokenizer tokenizer.json\n"
+      "  orthant data check tokens.bin");
   auto options = std::make_shared<DataOptions>();
   const auto finish = [&exit_code](auto work) {
     return [work, &exit_code] {

@@ -1,4 +1,4 @@
-#include "core/data/raw_tokens.h"
+#include "apps/data/raw_tokens.h"
 
 #include <orthant/error.h>
 
