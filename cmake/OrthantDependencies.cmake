@@ -28,20 +28,6 @@ else()
   set(ORTHANT_GEMM "built-in (oneDNN not found: slower; install libdnnl-dev)")
 endif()
 
-# Tokenizers: regular expressions, Unicode's normal forms, SentencePiece models.
-find_path(ORTHANT_PCRE2_INCLUDE pcre2.h REQUIRED)
-find_library(ORTHANT_PCRE2_LIBRARY pcre2-8 REQUIRED)
-find_path(ORTHANT_UTF8PROC_INCLUDE utf8proc.h REQUIRED)
-find_library(ORTHANT_UTF8PROC_LIBRARY utf8proc REQUIRED)
-find_path(ORTHANT_SENTENCEPIECE_INCLUDE sentencepiece_trainer.h REQUIRED)
-find_library(ORTHANT_SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
-find_library(ORTHANT_SENTENCEPIECE_TRAIN_LIBRARY sentencepiece_train REQUIRED)
-add_library(orthant_tokenizer_dependencies INTERFACE)
-target_include_directories(orthant_tokenizer_dependencies SYSTEM INTERFACE
-  ${ORTHANT_PCRE2_INCLUDE} ${ORTHANT_UTF8PROC_INCLUDE} ${ORTHANT_SENTENCEPIECE_INCLUDE})
-target_link_libraries(orthant_tokenizer_dependencies INTERFACE ${ORTHANT_PCRE2_LIBRARY} ${ORTHANT_UTF8PROC_LIBRARY}
-  ${ORTHANT_SENTENCEPIECE_TRAIN_LIBRARY} ${ORTHANT_SENTENCEPIECE_LIBRARY})
-
 function(orthant_print_summary)
   message(STATUS "")
   message(STATUS "Orthant ${PROJECT_VERSION}")

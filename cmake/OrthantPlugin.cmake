@@ -35,9 +35,21 @@ endfunction()
 # orthant_install_module(TARGET): a module of this tree that the loader finds beside the plugins, here and where it is
 # installed.
 function(orthant_install_module target)
-  orthant_stamp(${target})
-  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
+  orthant_place_module(${target})
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS ${target})
+endfunction()
+function(orthant_place_module target)
+  orthant_stamp(${target})
+  set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
   install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/orthant/plugins")
+endfunction()
+
+# orthant_own_module(TARGET): a part of Orthant that is opened, and in a build folder built, when it is needed
+# (core/base/build_on_use.h).
+function(orthant_own_module target)
+  orthant_place_module(${target})
+  set_property(GLOBAL APPEND PROPERTY ORTHANT_OWN_MODULES ${target})
+  file(CONFIGURE OUTPUT "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins/lib${target}.so.about"
+    CONTENT "build = ${CMAKE_BINARY_DIR}\n" @ONLY)
 endfunction()

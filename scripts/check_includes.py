@@ -25,11 +25,13 @@ def sources():
 
 
 def rooms():
-    """The rooms in their order, and for each app the apps that it names."""
+    """The rooms in their order; for each app the apps that it names; for each header of others the rooms that may."""
     with open("scripts/rooms.txt") as lines:
         lines = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     split = [line.partition(":") for line in lines]
-    return [room for room, _, _ in split], {room: named.split() for room, colon, named in split if colon}
+    inside = [line for line in split if not line[0].startswith("<")]
+    return ([room for room, _, _ in inside], {room: named.split() for room, colon, named in inside if colon},
+            {header[1:-1]: named.split() for header, _, named in split if header.startswith("<")})
 
 
 def arrow_refusal(room, other, order, apps):
@@ -60,12 +62,11 @@ def resolve(file, bracket, path):
 
 
 def includes(file):
+    """Line, path as written and file of the tree (None: somebody else's) of each."""
     with open(file) as source:
         text = source.read()
     for match in INCLUDE.finditer(text):
-        target = resolve(file, match.group(1), match.group(2))
-        if target:
-            yield text.count("\n", 0, match.start(2)) + 1, match.group(2), target
+        yield text.count("\n", 0, match.start(2)) + 1, match.group(2), resolve(file, match.group(1), match.group(2))
 
 
 def plugin_of(file):
@@ -86,7 +87,7 @@ def plugin_refusal(file, path, target):
 
 
 def main():
-    order, apps = rooms()
+    order, apps, others = rooms()
     files = sorted(sources())
     arrows = collections.Counter()
     problems = []
@@ -95,8 +96,14 @@ def main():
             problems.append(f"scripts/rooms.txt: there is no folder {room}")
     for file in files:
         room = room_of(file, order)
-        if plugin_of(file):
-            for line, path, target in includes(file):
+        found = []
+        for line, path, target in includes(file):
+            if target:
+                found.append((line, path, target))
+            elif room not in others.get(path, [room]):
+                problems.append(f"{file}:{line}: includes {path}: that is for {', '.join(others[path])} alone (scripts/rooms.txt)")
+        if plugin_of(file) and room not in apps:
+            for line, path, target in found:
                 why = plugin_refusal(file, path, target)
                 if why:
                     problems.append(f"{file}:{line}: includes {path}: {why}")
@@ -104,7 +111,7 @@ def main():
         if room is None:
             problems.append(f"{file}: it stands in no room of scripts/rooms.txt")
             continue
-        for line, path, target in includes(file):
+        for line, path, target in found:
             other = room_of(target, order)
             if other is None:
                 problems.append(f"{file}:{line}: includes {path}, which is in no room that it may see")

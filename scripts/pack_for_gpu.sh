@@ -37,7 +37,7 @@ targets=()
 for program in "${programs[@]}"; do
   targets+=("bin/$program")
 done
-ninja -C "$build" -j "$jobs" "${targets[@]}" orthant_run orthant_apps
+ninja -C "$build" -j "$jobs" "${targets[@]}" orthant_run orthant_modules orthant_apps
 # Two GPUs talk by NCCL; a build that found it has this test of it.
 if ninja -C "$build" -t query bin/comm_conformance_nccl >/dev/null 2>&1; then
   ninja -C "$build" -j "$jobs" bin/comm_conformance_nccl
@@ -56,6 +56,7 @@ for program in "$build"/libexec/orthant/orthant-*; do
   [[ $program == *.about ]] || strip -o "$pack/build/gpu/libexec/orthant/${program##*/}" "$program"
 done
 cp -RP "$build"/lib/. "$pack/build/gpu/lib/"
+find "$pack/build/gpu/lib" -name '*.about' -delete
 find "$pack/build/gpu/lib" -name '*.so*' -type f -exec strip {} +
 # The libraries of this system that one with CUDA need not have. Those of the compiler, of OpenSSL and of CUDA are that
 # machine's own: two of one kind in a process do not mix.

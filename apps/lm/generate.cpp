@@ -11,8 +11,8 @@
 #include "apps/pretrained/model_tokenizer.h"
 #include "core/base/json.h"
 #include "core/data/lines.h"
-#include "core/data/model_template.h"
 #include "core/run/file_work.h"
+#include "core/tokenizer/model_template.h"
 #include "parallel/local/segment.h"
 #include "parallel/local/thread_world.h"
 
@@ -62,7 +62,7 @@ class Prompts {
     input.add_generation_prompt = true;
     try {
       return chat_->ids(chat_->render(input).text);
-    } catch (const jinja::TemplateError& error) {
+    } catch (const TemplateError& error) {
       throw ConfigError(fmt::format("--chat: {}, line {}: {}", chat_->where(), error.line(), error.what()));
     }
   }

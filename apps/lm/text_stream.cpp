@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/tokenizer/utf8.h"
+#include "core/base/utf8.h"
 
 namespace orthant {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/run/run_text_rules.h"
 #include "core/run/run_tokenizer.h"
 #include "core/run/starting_weights.h"
-#include "core/tokenizer/hugging_face_files.h"
+#include "core/tokenizer/tokenizer_module.h"
 
 namespace orthant {
 namespace {
@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 using Ordered = nlohmann::ordered_json;
 
 constexpr const char* generation_name = "generation_config.json";
-constexpr const char* tokenizer_config_name = "tokenizer_config.json";
 constexpr const char* template_name = "chat_template.jinja";
 
 std::string dumped(const Ordered& json, int indent = -1) {
@@ -94,13 +93,13 @@ void TextExport::read_tokenizer(const fs::path& folder, bool of_run) {
   special_ = tokenizer->special();
   const bool has_json = find("tokenizer.json") != nullptr;
   if (tokenizer->files().front().name == "tokenizer.model" && !has_json && of_run) {
-    HuggingFaceFiles made = hugging_face_files(*tokenizer, !rules_.chat_template.empty());
+    HuggingFaceFiles made = tokenizer_module().hugging_face_files(*tokenizer, !rules_.chat_template.empty());
     for (TokenizerFile& file : made.files) {
       add(file.name, std::move(file.bytes));
     }
     notes_.insert(notes_.end(), made.notes.begin(), made.notes.end());
-  } else if (has_json && find(tokenizer_config_name) == nullptr) {
-    add(tokenizer_config_name, dumped(minimal_tokenizer_config(*tokenizer), 2) + "\n");
+  } else if (has_json && find(tokenizer_config_file) == nullptr) {
+    add(tokenizer_config_file, dumped(tokenizer_module().minimal_config(*tokenizer), 2) + "\n");
   }
 }
 
@@ -109,7 +108,7 @@ void TextExport::put_template() {
     return;
   }
   const std::string* const there = find(template_name);
-  const std::string* const config = find(tokenizer_config_name);
+  const std::string* const config = find(tokenizer_config_file);
   Ordered json = config == nullptr ? Ordered::object() : object_of(*config);
   const bool in_config = json.contains("chat_template");
   if ((there != nullptr && *there != rules_.chat_template) || (there == nullptr && in_config)) {
@@ -120,7 +119,7 @@ void TextExport::put_template() {
   }
   if (in_config) {  // older versions of transformers read it there
     json["chat_template"] = rules_.chat_template;
-    add(tokenizer_config_name, dumped(json, 2) + "\n");
+    add(tokenizer_config_file, dumped(json, 2) + "\n");
   }
   add(template_name, rules_.chat_template);
 }

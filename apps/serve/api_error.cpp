@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/tokenizer/utf8.h"
+#include "core/base/utf8.h"
 
 namespace orthant {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "apps/serve/api_error.h"
 #include "apps/serve/tool_call_reader.h"
-#include "core/data/model_template.h"
-#include "core/data/template_messages.h"
+#include "core/tokenizer/model_template.h"
+#include "core/tokenizer/template_messages.h"
 
 namespace orthant {
 namespace {
@@ -108,7 +108,7 @@ std::vector<std::int32_t> prompt_of(const RequestFields& fields, const TemplateI
                                     const CompletionLimits& limits) {
   try {
     return limits.chat->ids(limits.chat->render(conversation).text, fields.flag("add_special_tokens"));
-  } catch (const jinja::TemplateError& error) {
+  } catch (const TemplateError& error) {
     throw ApiError(400,
                    error.raised()
                        ? fmt::format("the model's template refuses this conversation: {}", error.what())

@@ -4,7 +4,7 @@
 #include <random>
 #include <utility>
 
-#include "core/tokenizer/utf8.h"
+#include "core/base/utf8.h"
 
 namespace orthant {
 namespace {

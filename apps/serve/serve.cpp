@@ -17,7 +17,7 @@
 #include "apps/serve/model_loop.h"
 #include "apps/serve/signal_watch.h"
 #include "core/base/output.h"
-#include "core/data/model_template.h"
+#include "core/tokenizer/model_template.h"
 #include "parallel/local/thread_world.h"
 
 namespace orthant {

@@ -1,8 +1,8 @@
 // orthant bench step --why: a step beside what its products would take, and where the rest goes.
 #pragma once
 
+#include "bench/command/causes.h"
 #include "core/config/config.h"
-#include "core/trace/causes.h"
 
 namespace orthant {
 

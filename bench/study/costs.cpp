@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 7> part_names = {
     "optimizer",         "exchange and waiting",    "between operations",
     rest_of_a_step};
 
-// The part of a step that a cause of core/trace/causes.h belongs to.
+// The part of a step that a cause of bench/command/causes.h belongs to.
 std::string_view part_of(std::string_view cause) {
   struct Rule {
     std::string_view begins, part;

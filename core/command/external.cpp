@@ -1,24 +1,16 @@
 #include "core/command/external.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <orthant/error.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <system_error>
-#include <thread>
 
-#include "core/base/build.h"
-#include "core/base/file_lock.h"
+#include "core/base/build_on_use.h"
 #include "core/base/list_folder.h"
-#include "core/base/output.h"
 #include "core/base/text_file.h"
 #include "core/command/program.h"
 #include "core/run/scratch_folder.h"
@@ -122,73 +114,6 @@ void add_path(std::vector<ExternalCommand>& to) {
   to.insert(to.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
 }
 
-std::string jobs() {
-  const char* asked = std::getenv("ORTHANT_JOBS");
-  return asked != nullptr && *asked != '\0' ? asked : std::to_string(std::max(1u, std::thread::hardware_concurrency()));
-}
-
-// Whether it is missing in its build folder, or older than the library that it would meet.
-bool is_to_be_built(const ExternalCommand& command) {
-  if (command.build.empty()) {
-    return false;
-  }
-  Dl_info library = {};
-  std::error_code failed;
-  if (!can_run(command.program) || dladdr(reinterpret_cast<void*>(&build_of_library), &library) == 0) {
-    return !can_run(command.program);
-  }
-  const auto of_library = fs::last_write_time(library.dli_fname, failed);
-  const auto of_program = failed ? of_library : fs::last_write_time(command.program, failed);
-  return !failed && of_program < of_library;
-}
-
-// In this process's group, so that Ctrl-C ends compilers too. What it prints goes to the standard error.
-int run_build(const std::vector<std::string>& command) {
-  std::vector<char*> words;
-  for (const std::string& word : command) {
-    words.push_back(const_cast<char*>(word.c_str()));
-  }
-  words.push_back(nullptr);
-  const pid_t child = fork();
-  if (child < 0) {
-    fail("cannot start {}: {}", command.front(), std::generic_category().message(errno));
-  }
-  if (child == 0) {
-    const int nothing = ::open("/dev/null", O_RDONLY);
-    dup2(nothing, STDIN_FILENO);
-    dup2(STDERR_FILENO, STDOUT_FILENO);
-    restore_signals_for_exec();
-    execvp(words.front(), words.data());
-    _exit(127);
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-// As ./launch and ./runtests do: so many compilers at a time, one build at a time in the folder of all builds. The
-// compilers hold the lock too: it stays as long as one of them lives, also where this process is killed.
-void build(const ExternalCommand& command) {
-  const std::string target = std::string(prefix) + command.name;
-  if (std::getenv("ORTHANT_NO_BUILD") != nullptr) {
-    fail("{} is not built for this library, and ORTHANT_NO_BUILD is set", target);
-  }
-  const fs::path lock = command.build.parent_path() / ".lock";
-  const int held = ::open(lock.c_str(), O_RDWR | O_CREAT, 0644);  // NOLINT: no O_CLOEXEC, see above
-  if (held >= 0) {
-    lock_file(held, true);
-  }
-  if (is_to_be_built(command)) {  // else another process has built it meanwhile
-    say("orthant: building {} in {}", target, command.build.string());
-    const int code = run_build({"cmake", "--build", command.build.string(), "--target", target, "--parallel", jobs()});
-    require(code == 0, "{} could not be built: cmake --build ended with code {}", target, code);
-  }
-  if (held >= 0) {
-    close(held);
-  }
-}
-
 }  // namespace
 
 std::vector<ExternalCommand> external_commands() {
@@ -199,9 +124,7 @@ std::vector<ExternalCommand> external_commands() {
 }
 
 void run_external(const ExternalCommand& command, const std::vector<std::string>& words) {
-  if (is_to_be_built(command)) {
-    build(command);
-  }
+  build_on_use(command.program, std::string(prefix) + command.name);
   std::vector<std::string> all = {command.program.string()};
   all.insert(all.end(), words.begin(), words.end());
   become(all);

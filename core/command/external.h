@@ -2,8 +2,7 @@
 //
 // First libexec/orthant of this build, then the folders of PATH. Beside a program of libexec, orthant-NAME.about says
 // in lines of "key = value" the heading of --help (group), what the command does (about) and, in a build folder alone,
-// where it can be built (build): `./launch` builds no such program, its first use does, and the first after the library
-// was built again. ORTHANT_NO_BUILD in the environment refuses that.
+// where it can be built (build; core/base/build_on_use.h).
 #pragma once
 
 #include <filesystem>

@@ -8,13 +8,12 @@
 
 #include "core/data/binary_files.h"
 #include "core/data/blended_source.h"
-#include "core/data/chat_source.h"
+#include "core/data/chat_sources.h"
 #include "core/data/corpus.h"
+#include "core/data/data_tokenizer.h"
 #include "core/data/dealt_source.h"
 #include "core/data/document_source.h"
 #include "core/data/megatron_file.h"
-#include "core/data/pair_source.h"
-#include "core/data/row_keys.h"
 #include "core/data/stream_source.h"
 #include "core/data/synthetic_source.h"
 #include "core/data/token_cache.h"
@@ -30,12 +29,6 @@ std::unique_ptr<Sequences> sequences_of(Corpus corpus, const Settings& settings)
   return std::make_unique<DocumentSource>(std::move(corpus), settings);
 }
 
-void require_files(const DataSettings& data) {
-  if (data.path.empty()) {
-    throw ConfigError("data.path: name at least one file, or use data.source = \"synthetic\"");
-  }
-}
-
 int processors() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
@@ -47,30 +40,6 @@ void require_shares(const DataSettings& data) {
   if (!(data.validation_fraction >= 0 && data.validation_fraction < 1)) {
     throw ConfigError(fmt::format("data.validation_fraction: {} is not in [0, 1)", data.validation_fraction));
   }
-}
-
-void require_vocabulary(const Settings& settings, const std::string& name, std::int64_t vocabulary) {
-  if (settings.model.vocab_size < vocabulary) {
-    throw SettingError(
-        "model.vocab_size",
-        fmt::format("model.vocab_size: {} is too small for {}, whose tokens are 0 to {}; write {} or more",
-                    settings.model.vocab_size, name, vocabulary - 1, vocabulary));
-  }
-}
-
-std::shared_ptr<const Tokenizer> tokenizer_of(const DataSettings& data) {
-  try {
-    return load_tokenizer(data.tokenizer);
-  } catch (const ConfigError& error) {
-    throw SettingError("data.tokenizer", error.what());
-  }
-}
-
-// Refused before a text is read by it.
-std::shared_ptr<const Tokenizer> fitting_tokenizer(const Settings& settings) {
-  std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(settings.data);
-  require_vocabulary(settings, fmt::format("'{}'", tokenizer->name()), tokenizer->vocabulary());
-  return tokenizer;
 }
 
 class TextSource final : public Source {
@@ -162,49 +131,6 @@ class TokenSource final : public Source {
   }
 };
 
-using TokensOf = PrepareOptions (*)(const Settings&, std::shared_ptr<const Tokenizer>, std::filesystem::path);
-
-// JSON lines that a chat template makes tokens of, as `tokens_of` says, for an `Opened`.
-template <class Opened, TokensOf tokens_of>
-class LinesKind final : public Source {
- public:
-  // check: what this source refuses of settings, before a file is read.
-  explicit LinesKind(void (*check)(const DataSettings&)) : check_(check) {}
-  std::unique_ptr<Sequences> open(const Settings& settings) const override {
-    const PrepareOptions options = options_of(settings);
-    return std::make_unique<Opened>(cached_tokens(options), settings, options.tokenizer->vocabulary());
-  }
-  std::unique_ptr<Sequences> peek(const Settings& settings) const override {
-    const PrepareOptions options = options_of(settings);
-    const std::optional<std::vector<std::string>> files = find_cached_tokens(options);
-    return files ? std::make_unique<Opened>(*files, settings, options.tokenizer->vocabulary()) : nullptr;
-  }
-  std::optional<std::int64_t> vocabulary(const Settings& settings) const override {
-    return tokenizer_of(settings.data)->vocabulary();
-  }
-  bool reads_files() const override { return true; }
-  bool holds_all_out() const override { return true; }
-
- private:
-  PrepareOptions options_of(const Settings& settings) const {
-    check_(settings.data);
-    PrepareOptions options = tokens_of(settings, fitting_tokenizer(settings), token_cache_folder(settings));
-    options.threads = processors();
-    return options;
-  }
-
-  void (*check_)(const DataSettings&);
-};
-
-void check_conversations(const DataSettings& data) {
-  require_files(data);
-  if (data.documents == Documents::stream) {
-    throw SettingError("data.documents",
-                       "data.documents: conversations are no stream; write \"packed\" (several in a sequence, none "
-                       "sees another) or \"separate\" (one in each)");
-  }
-}
-
 class SyntheticKind final : public Source {
  public:
   std::unique_ptr<Sequences> open(const Settings& settings) const override {
@@ -238,10 +164,7 @@ std::unique_ptr<Sequences> open_sequences(const Settings& settings, bool may_wri
 void add_sources(Catalogue& catalogue) {
   catalogue.add<Source>("text", "Text files, as data.tokenizer makes tokens of them.", std::make_shared<TextSource>());
   catalogue.add<Source>("tokens", "Token files.", std::make_shared<TokenSource>());
-  catalogue.add<Source>("chat", "Conversations and instructions in JSON lines; answers are learnt.",
-                        std::make_shared<LinesKind<ChatSource, tokens_of_chat>>(check_conversations));
-  catalogue.add<Source>("pairs", "Pairs of answers in JSON lines, for the loss of [preference].",
-                        std::make_shared<LinesKind<PairSource, tokens_of_pairs>>(require_files));
+  add_chat_sources(catalogue);
   catalogue.add<Source>("synthetic", "A Markov chain of known entropy.", std::make_shared<SyntheticKind>());
 }
 
@@ -269,20 +192,6 @@ std::vector<std::string> check_batch_source(const Settings& settings, bool may_w
   }
   if (sequences != nullptr) {
     dealt(std::move(sequences), std::move(sets), settings);
-  }
-  return notes;
-}
-
-std::vector<std::string> notes_of_rows(const Settings& settings) {
-  const DataSettings& data = settings.data;
-  std::vector<std::string> notes;
-  if (data.source == "chat" || data.source == "pairs") {
-    for (const std::vector<std::string>* paths : {&data.path, &data.validation_path}) {
-      for (std::string& note :
-           notes_of_row_keys(*paths, data.source == "pairs" ? RowKind::pair : RowKind::conversation)) {
-        notes.push_back(std::move(note));
-      }
-    }
   }
   return notes;
 }

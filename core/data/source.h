@@ -30,10 +30,6 @@ std::vector<std::string> check_batch_source(const Settings& settings, bool may_w
 // A source of sequences that are open already.
 std::unique_ptr<BatchSource> make_batch_source(std::unique_ptr<Sequences> sequences, const Settings& settings);
 
-// What the rows of conversations and pairs have beside what is read of them, a sentence for each file: all of it is
-// read for that.
-std::vector<std::string> notes_of_rows(const Settings& settings);
-
 // What the data that settings.data names is called, and how much there is to train on; no size: it has no end. Nothing:
 // a file would have to be written, and may not. Errors: as above.
 struct OpenedSize {

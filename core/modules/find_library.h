@@ -11,7 +11,7 @@
 
 namespace orthant {
 
-// The file of a library of this kind ("plugin", "communicator", "device"): liborthant_KIND_NAME.so.
+// The file of a library of this kind ("plugin", "communicator", "device", "module"): liborthant_KIND_NAME.so.
 std::string library_file(const std::string& kind, const std::string& name);
 
 // The libraries of a kind whose files lie in `directory`, by name. `failed`: why it could not be read.

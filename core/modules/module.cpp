@@ -99,9 +99,10 @@ Module find_module(const std::string& kind, const std::string& name, const std::
   if (const auto found = open_first(kind, name, ORTHANT_ABI, module_folders(), tried)) {
     return entry_of(kind, found->file, found->handle);
   }
-  const std::string advice = kind == "plugin"
-                                 ? fmt::format("Give its file as path = \"...\" in [plugins.{}], or add", name)
-                                 : std::string("Add");
+  const std::string advice =
+      kind == "plugin"   ? fmt::format("Give its file as path = \"...\" in [plugins.{}], or add", name)
+      : kind == "module" ? std::string("Build and install it together with liborthant.so, or add")
+                         : std::string("Add");
   throw ConfigError(fmt::format("no {} '{}' can be loaded{}. Tried:{}\n{} its directory to ORTHANT_PLUGIN_PATH", kind,
                                 name, did_you_mean(kind, name), tried, advice));
 }

@@ -1,4 +1,4 @@
-// Finds, checks and opens modules: plugins, communicators, devices.
+// Finds, checks and opens modules: plugins, communicators, devices, and parts of Orthant itself (own_module.h).
 //
 // Search for the module NAME of a KIND: a configured path, where there is one; each folder of ORTHANT_PLUGIN_PATH;
 // orthant/plugins beside liborthant.so; the folder of liborthant.so itself. The file is liborthant_KIND_NAME.so. Its
@@ -17,7 +17,7 @@
 namespace orthant {
 
 struct Module {
-  std::string kind;  // "plugin", "communicator", "device"
+  std::string kind;  // "plugin", "communicator", "device", "module"
   std::filesystem::path file;
   const orthant_module* entry = nullptr;
 };

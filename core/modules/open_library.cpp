@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 
+#include "core/base/build.h"
 #include "core/modules/read_library.h"
 
 namespace orthant {
@@ -16,6 +17,7 @@ namespace orthant {
 std::string source_of_note(const std::string& kind) {
   return kind == "plugin"         ? "ORTHANT_PLUGIN(\"name\", Class)"
          : kind == "communicator" ? "ORTHANT_COMMUNICATOR(\"name\", make)"
+         : kind == "module"       ? "ORTHANT_OWN_MODULE(\"name\", Interface, Class)"
                                   : "ORTHANT_DEVICE(\"name\", make, check)";
 }
 
@@ -28,6 +30,8 @@ struct HeaderGroup {
 };
 constexpr HeaderGroup header_groups[] = {ORTHANT_HEADER_GROUPS};
 
+constexpr const char* tree_group = "tree";  // core/modules/tree_note.h
+
 // A line for each group that the library was compiled with and that is another one here; empty where it fits.
 std::string changed_headers(const std::map<std::string, std::string>& built_with) {
   if (built_with.empty()) {
@@ -35,6 +39,9 @@ std::string changed_headers(const std::map<std::string, std::string>& built_with
   }
   std::string lines;
   for (const auto& [name, hash] : built_with) {
+    if (name == tree_group) {
+      continue;
+    }
     const auto* here = std::find_if(std::begin(header_groups), std::end(header_groups),
                                     [&name = name](const HeaderGroup& group) { return group.name == name; });
     if (here == std::end(header_groups)) {
@@ -55,9 +62,11 @@ void check_note(const fs::path& file, const std::optional<LibraryNote>& note, co
                     file.string(), kind, source_of_note(kind)));
   }
   if (note->kind != kind) {
-    const char* advice = note->kind == "communicator" ? ": name it in run.communicator, and try it by training"
-                         : note->kind == "device"     ? ": name it in run.device"
-                                                      : ": write [plugins.NAME] with its path";
+    const char* advice = kind == "module"               ? ": put back the one that was built with liborthant.so"
+                         : note->kind == "module"       ? ": it is no part of a run, and nobody names it"
+                         : note->kind == "communicator" ? ": name it in run.communicator, and try it by training"
+                         : note->kind == "device"       ? ": name it in run.device"
+                                                        : ": write [plugins.NAME] with its path";
     throw ConfigError(fmt::format("{} is a {}, not a {}{}", file.string(), note->kind, kind, advice));
   }
   if (note->abi != abi) {
@@ -69,6 +78,12 @@ void check_note(const fs::path& file, const std::optional<LibraryNote>& note, co
         "{} {} was built with\n    {}\nthis Orthant with\n    {}\nRebuild it against the installed headers, "
         "with the same compiler",
         kind, file.string(), note->build, ORTHANT_BUILD));
+  }
+  const auto tree = note->headers.find(tree_group);
+  if (tree != note->headers.end() ? tree->second != build_of_library() : kind == "module") {
+    throw ConfigError(fmt::format(
+        "{} {} was built with other headers of the tree than liborthant.so ({} and {}): build or install both again",
+        kind, file.string(), tree != note->headers.end() ? tree->second : "it names none", build_of_library()));
   }
   const std::string changed = changed_headers(note->headers);
   if (!changed.empty()) {

@@ -10,7 +10,6 @@
 namespace orthant {
 
 void add_config_command(CLI::App& app, int& exit_code);
-void add_data_command(CLI::App& app, int& exit_code);
 void add_launch_command(CLI::App& app, int& exit_code);
 void add_plan_command(CLI::App& app, int& exit_code);
 void add_plugins_command(CLI::App& app, int& exit_code);

@@ -46,9 +46,6 @@ constexpr Command commands[] = {
     {"plan", add_plan_command, to_look,
      "  orthant plan configs/quickstart.toml\n"
      "  orthant plan configs/pipeline.toml --schedule"},
-    {"data", add_data_command, to_bring,
-     "  orthant data prepare texts/*.txt -o tokens.bin --tokenizer tokenizer.json\n"
-     "  orthant data check tokens.bin"},
     {"plugins", add_plugins_command, to_build,
      "  orthant plugins\n"
      "  orthant plugins --check liborthant_plugin_mine.so"},

@@ -8,6 +8,7 @@
 
 #include "core/checkpoint/model_folder.h"
 #include "core/config/suggest.h"
+#include "core/data/chat_sources.h"
 #include "core/data/source.h"
 #include "core/dry_run/promise.h"
 #include "core/modules/find_library.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/output.h"
 #include "core/checkpoint/model_folder.h"
-#include "core/data/chat_rules.h"
+#include "core/data/chat_sources.h"
 #include "core/run/file_work.h"
 #include "core/run/find_checkpoint.h"
 #include "core/run/loaded_teacher.h"

@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "core/checkpoint/disk.h"
-#include "core/data/chat_rules.h"
+#include "core/data/chat_sources.h"
 #include "core/data/source.h"
-#include "core/data/template_lines.h"
 #include "core/run/run_text_rules.h"
 #include "core/run/starting_weights.h"
+#include "core/tokenizer/tokenizer_module.h"
 
 namespace orthant {
 
@@ -101,9 +101,9 @@ TextRules rules_to_keep(const Settings& settings, const std::filesystem::path& f
     const auto before = load_tokenizer(theirs.folder.string());
     std::erase_if(rules.end_ids, [&](std::int32_t id) { return !same_token(*before, *tokenizer, id); });
   }
-  return by_template
-             ? joined(std::move(rules), rules_of(*chat_template(settings.data.chat_template), *tokenizer), *tokenizer)
-             : rules;
+  return by_template ? joined(std::move(rules),
+                              tokenizer_module().rules_of_chat(settings.data.chat_template, *tokenizer), *tokenizer)
+                     : rules;
 }
 
 std::string other_tokenizer(const Settings& settings, const std::filesystem::path& run) {

@@ -10,17 +10,13 @@
 #include <fstream>
 
 #include "core/base/json.h"
-#include "core/tokenizer/bpe_tokenizer.h"
-#include "core/tokenizer/hugging_face_files.h"
-#include "core/tokenizer/json_field.h"
-#include "core/tokenizer/sentencepiece_tokenizer.h"
+#include "core/tokenizer/tokenizer_module.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* config_name = "tokenizer_config.json";
 constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 30;
 
 class ByteTokenizer final : public Tokenizer {
@@ -72,32 +68,11 @@ std::string read_whole(const fs::path& path) {
   return bytes;
 }
 
-Json parse(const std::string& text, const std::string& name) {
-  try {
-    return parse_json(std::as_bytes(std::span(text)), fmt::format("tokenizer '{}'", name));
-  } catch (const Error& error) {
-    throw ConfigError(error.what());
-  }
-}
-
-Json parse_config(const std::string& text, const std::string& name) {
-  return text.empty() ? Json() : parse(text, fmt::format("{}, {}", name, config_name));
-}
-
 // Of the tokenizer_config.json in the tokenizer's folder; empty where there is none.
 std::string read_config_beside(const fs::path& path) {
-  const fs::path config = path.parent_path() / config_name;
+  const fs::path config = path.parent_path() / tokenizer_config_file;
   std::error_code error;
   return fs::status(config, error).type() != fs::file_type::not_found ? read_whole(config) : "";
-}
-
-// The file that ids follow from, and the configuration where there is one.
-std::vector<TokenizerFile> with_config(TokenizerFile first, std::string config) {
-  std::vector<TokenizerFile> files = {std::move(first)};
-  if (!config.empty()) {
-    files.push_back({config_name, std::move(config)});
-  }
-  return files;
 }
 
 // What else was published with the file, where it has the name that it was published under. A tokenizer.json that
@@ -111,11 +86,19 @@ void add_files_beside(const fs::path& path, std::vector<TokenizerFile>& files) {
   std::error_code error;
   for (const std::string& name : names) {
     const bool made = name == "tokenizer.json" && own == "tokenizer.model";
-    if (name != own && name != config_name && !made && fs::is_regular_file(path.parent_path() / name, error) &&
-        fs::file_size(path.parent_path() / name, error) > 0) {
+    if (name != own && name != tokenizer_config_file && !made &&
+        fs::is_regular_file(path.parent_path() / name, error) && fs::file_size(path.parent_path() / name, error) > 0) {
       files.push_back({name, read_whole(path.parent_path() / name)});
     }
   }
+}
+
+// Whether such a file was made of the .model beside it, as `config`, the tokenizer_config.json, says, and not changed
+// since. Then the .model is what data and runs were made with.
+bool was_made_of_model(std::string_view tokenizer_json, std::string_view config) {
+  const Json json = Json::parse(config, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains(made_of_model_key) &&
+         json.at(made_of_model_key) == made_of_model_hash(tokenizer_json);
 }
 
 // The file that ids follow from; empty where there is none. A tokenizer.json is taken before a tokenizer.model, but not
@@ -126,8 +109,9 @@ fs::path tokenizer_file_in(const fs::path& folder) {
   if (!fs::exists(model, error)) {
     return fs::exists(json, error) ? json : fs::path();
   }
-  const bool made = !fs::exists(json, error) || (fs::exists(folder / config_name, error) &&
-                                                 was_made_of_model(read_whole(json), read_whole(folder / config_name)));
+  const bool made =
+      !fs::exists(json, error) || (fs::exists(folder / tokenizer_config_file, error) &&
+                                   was_made_of_model(read_whole(json), read_whole(folder / tokenizer_config_file)));
   return made ? model : json;
 }
 
@@ -144,34 +128,10 @@ Tokenizer::Tokenizer(std::string name, std::vector<TokenizerFile> files)
   }
 }
 
-void Tokenizer::read_special(const JsonField& config) {
-  for (const auto& [key, id] : {std::pair{"bos_token", &special_.bos},
-                                {"eos_token", &special_.eos},
-                                {"unk_token", &special_.unk},
-                                {"pad_token", &special_.pad}}) {
-    if (const auto field = config.find(key)) {
-      const std::string token = field->value().is_object() ? field->at("content").text() : field->text();
-      *id = id_of(token);
-      const bool needed = id == &special_.bos || id == &special_.eos;  // a .model's padding is often named beside it
-      if (!*id && needed) {
-        field->refuse("'{}' is no token of the {}", token, files().front().name);
-      }
-    }
-  }
-  special_.bos_first = special_.bos.has_value() && config.flag("add_bos_token", special_.bos_first);
-}
-
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> ids;
   encoder()->encode(text, ids);
   return ids;
-}
-
-std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string name, std::string text, std::string config) {
-  const Json json = parse(text, name);
-  const Json beside = parse_config(config, name);
-  return std::make_shared<BpeTokenizer>(name, with_config({"tokenizer.json", std::move(text)}, std::move(config)), json,
-                                        beside);
 }
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
@@ -186,19 +146,14 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
       throw ConfigError(fmt::format("the folder '{}' has neither a tokenizer.json nor a tokenizer.model", name));
     }
   }
-  if (path.extension() == ".json") {
-    std::string text = read_whole(path), config = read_config_beside(path);
-    const Json json = parse(text, name), beside = parse_config(config, name);
-    std::vector<TokenizerFile> files = with_config({"tokenizer.json", std::move(text)}, std::move(config));
+  const bool json = path.extension() == ".json";
+  if (json || path.extension() == ".model") {
+    std::vector<TokenizerFile> files = {{json ? "tokenizer.json" : "tokenizer.model", read_whole(path)}};
+    if (std::string config = read_config_beside(path); !config.empty()) {
+      files.push_back({tokenizer_config_file, std::move(config)});
+    }
     add_files_beside(path, files);
-    return std::make_shared<BpeTokenizer>(name, std::move(files), json, beside);
-  }
-  if (path.extension() == ".model") {
-    std::string config = read_config_beside(path);
-    const Json beside = parse_config(config, name);
-    std::vector<TokenizerFile> files = with_config({"tokenizer.model", read_whole(path)}, std::move(config));
-    add_files_beside(path, files);
-    return make_sentencepiece_tokenizer(name, std::move(files), beside);
+    return tokenizer_module().make(name, std::move(files));
   }
   throw ConfigError(
       fmt::format("the tokenizer '{}' is not {}; expected \"bytes\", a tokenizer.json, a SentencePiece .model or a "
@@ -206,9 +161,14 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
                   name, fs::exists(path, error) ? "known by its name" : "there"));
 }
 
+std::string made_of_model_hash(std::string_view tokenizer_json) {
+  return fmt::format("{:016x}", XXH3_64bits(tokenizer_json.data(), tokenizer_json.size()));
+}
+
 std::vector<std::string> published_tokenizer_files() {
-  return {"tokenizer.json", config_name,  "tokenizer.model",     "special_tokens_map.json", "added_tokens.json",
-          "vocab.json",     "merges.txt", "chat_template.jinja", "tiktoken.model"};
+  return {"tokenizer.json",    tokenizer_config_file, "tokenizer.model", "special_tokens_map.json",
+          "added_tokens.json", "vocab.json",          "merges.txt",      "chat_template.jinja",
+          "tiktoken.model"};
 }
 
 std::optional<std::uint64_t> tokenizer_hash_in(const fs::path& folder) {

@@ -1,7 +1,7 @@
 // Tokenizer: text as ids of a vocabulary, and back.
 //
-// Made of "bytes", of a tokenizer.json with a BPE model (Hugging Face tokenizers), or of a SentencePiece .model. What a
-// file asks for and is not done here is refused when it is loaded, by file and place, never ignored.
+// "bytes" is built in. The module "tokenizer" reads published ones (tokenizer_module.h): a tokenizer.json with a BPE
+// model (Hugging Face tokenizers), or a SentencePiece .model.
 //
 // Bytes that are no UTF-8: each run of them is encoded by itself, and no token spans its ends. Byte-level models and
 // those with byte fallback keep every byte, so decode(encode(x)) is x where it is for text. A .model reads U+FFFD for
@@ -20,8 +20,6 @@
 #include <vector>
 
 namespace orthant {
-
-class JsonField;
 
 // A file that the tokenizer was made of, whole: it travels with runs and exports.
 struct TokenizerFile {
@@ -68,9 +66,6 @@ class Tokenizer {
 
  protected:
   Tokenizer(std::string name, std::vector<TokenizerFile> files);
-  // What a tokenizer_config.json says; pad and unk that are none of this vocabulary are none. Errors: ConfigError for
-  // such a bos or eos.
-  void read_special(const JsonField& config);
   SpecialTokens special_;
 
  private:
@@ -82,7 +77,7 @@ class Tokenizer {
 // `name`: "bytes", a tokenizer.json, a .model, or a folder that holds one of them (tokenizer.json is taken before
 // tokenizer.model, unless `orthant export` made it of that). A tokenizer_config.json beside it says which tokens are
 // bos, eos, unk and pad. Errors: ConfigError for a file that is missing or damaged, or that asks for what is not done
-// here.
+// here, and those of tokenizer_module().
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name);
 
 // Names of the files that belong to a published tokenizer, those that are read here among them.
@@ -91,7 +86,12 @@ std::vector<std::string> published_tokenizer_files();
 // Tokenizer::hash() of the tokenizer in a folder, which is not loaded. Nothing where there is none.
 std::optional<std::uint64_t> tokenizer_hash_in(const std::filesystem::path& folder);
 
-// load_tokenizer of a tokenizer.json's text, without a file: `config` is the text beside it, empty for none.
-std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string name, std::string text, std::string config = "");
+// Says which tokens are bos, eos, unk and pad.
+inline constexpr const char* tokenizer_config_file = "tokenizer_config.json";
+
+// `orthant export` makes a tokenizer.json of a .model. The key of its tokenizer_config.json that says so, and what
+// stands there: a hash of the tokenizer.json, so that one which was changed since is taken for itself.
+inline constexpr const char* made_of_model_key = "made_of_tokenizer_model";
+std::string made_of_model_hash(std::string_view tokenizer_json);
 
 }  // namespace orthant

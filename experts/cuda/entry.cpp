@@ -6,6 +6,7 @@
 
 #include "core/device/cuda/cuda_device.h"
 #include "core/device/cuda/usable.h"
+#include "core/modules/tree_note.h"
 #include "experts/cuda/choose_kernels.h"
 
 #ifndef ORTHANT_DEVICE_NAME
@@ -40,4 +41,5 @@ std::unique_ptr<CudaDevice> make_device(const DeviceConfig& config) {
 }  // namespace
 }  // namespace orthant::cuda
 
+ORTHANT_TREE_NOTE
 ORTHANT_DEVICE(ORTHANT_DEVICE_NAME, orthant::cuda::make_device, orthant::cuda::check_device)

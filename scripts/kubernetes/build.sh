@@ -8,5 +8,5 @@ cd "$root"
 install_packages build "${build_packages[@]}" -- "${build_optional[@]}"
 mapfile -t settings < <(cuda_settings build/cpu/CMakeCache.txt)
 configure cpu -DORTHANT_NATIVE=OFF -DORTHANT_TESTS=OFF -DORTHANT_BENCH=OFF "${settings[@]}"
-build cpu orthant_run orthant_apps
+build cpu orthant_run orthant_modules orthant_apps
 ln -sf "$root/build/cpu/bin/orthant" /usr/local/bin/orthant

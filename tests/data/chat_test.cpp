@@ -7,9 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/data/chat_template.h"
 #include "core/data/source.h"
 #include "core/tokenizer/tokenizer.h"
+#include "plugins/tokenizer/chat/chat_template.h"
+#include "plugins/tokenizer/published_tokenizer.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
 #include "tests/support/paths.h"

@@ -8,9 +8,10 @@
 
 #include <orthant/error.h>
 
-#include "core/data/model_template.h"
 #include "core/data/source.h"
-#include "core/data/template_encoder.h"
+#include "core/tokenizer/model_template.h"
+#include "plugins/tokenizer/chat/template_encoder.h"
+#include "plugins/tokenizer/published_tokenizer.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
 #include "tests/support/paths.h"

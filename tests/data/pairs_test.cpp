@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <orthant/error.h>
 
-#include "core/data/conversation.h"
 #include "core/data/source.h"
+#include "plugins/tokenizer/chat/conversation.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
 

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 #include <orthant/error.h>
 
-#include "core/data/conversation.h"
+#include "core/data/chat_sources.h"
 #include "core/data/data_size.h"
-#include "core/data/row_keys.h"
 #include "core/data/source.h"
 #include "core/data/text_file.h"
+#include "plugins/tokenizer/chat/conversation.h"
+#include "plugins/tokenizer/chat/row_keys.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
 

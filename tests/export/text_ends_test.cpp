@@ -3,11 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/data/chat_jinja.h"
-#include "core/data/chat_rules.h"
 #include "core/run/run_text_rules.h"
 #include "core/tokenizer/text_rules.h"
-#include "core/tokenizer/train_tokenizer.h"
+#include "plugins/tokenizer/chat/chat_jinja.h"
+#include "plugins/tokenizer/chat/chat_rules.h"
+#include "plugins/tokenizer/published_tokenizer.h"
+#include "plugins/tokenizer/train_tokenizer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"

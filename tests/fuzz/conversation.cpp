@@ -1,9 +1,9 @@
 // A line of a chat file: what is not refused becomes tokens.
-#include "core/data/conversation.h"
+#include "plugins/tokenizer/chat/conversation.h"
 
 #include <orthant/error.h>
 
-#include "core/data/chat_template.h"
+#include "plugins/tokenizer/chat/chat_template.h"
 #include "tests/fuzz/target.h"
 
 namespace orthant::fuzz {

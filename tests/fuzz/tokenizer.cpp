@@ -1,5 +1,6 @@
 // A tokenizer.json: what is not refused encodes a text and gives it a length.
 #include "core/tokenizer/tokenizer.h"
+#include "plugins/tokenizer/published_tokenizer.h"
 
 #include <orthant/error.h>
 

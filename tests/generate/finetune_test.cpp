@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/utf8.h"
 #include "core/tokenizer/tokenizer.h"
-#include "core/tokenizer/utf8.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 

@@ -6,8 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/tokenizer/train_tokenizer.h"
-#include "core/tokenizer/utf8.h"
+#include "core/base/utf8.h"
+#include "plugins/tokenizer/published_tokenizer.h"
+#include "plugins/tokenizer/train_tokenizer.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/paths.h"
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/jinja/json_value.h"
-#include "core/jinja/template.h"
+#include "plugins/tokenizer/jinja/json_value.h"
+#include "plugins/tokenizer/jinja/template.h"
 #include "tests/support/paths.h"
 
 namespace orthant::jinja {
@@ -42,7 +42,7 @@ Dict dict_of(const OrderedJson& variables) {
 // As the tables have it: {"text", "generated"} or {"error"}.
 OrderedJson outcome(const std::string& source, const OrderedJson& variables) {
   try {
-    const Rendered made = Template(source).render(dict_of(variables));
+    const RenderedTemplate made = Template(source).render(dict_of(variables));
     OrderedJson json = {{"text", made.text}};
     for (const auto& [begin, end] : made.generated) {
       json["generated"].push_back(made.text.substr(begin, end - begin));

@@ -20,17 +20,21 @@ class Includes : public testing::Test {
     for (const char* name : {"check_includes.sh", "check_includes.py", "axis_names_allowed.txt"}) {
       fs::copy(paths::source("scripts") + "/" + name, folder_.path("scripts"));
     }
-    for (const char* name :
-         {"core/include/orthant", "router", "experts", "parallel", "offload/files", "plugins/mine", "plugins/other"}) {
+    for (const char* name : {"core/include/orthant", "router", "experts", "parallel", "offload/files", "plugins/mine",
+                             "plugins/other", "plugins/words/deep"}) {
       fs::create_directories(folder_.path(name));
     }
     folder_.write("scripts/rooms.txt",
-                  "# Lowest first.\ncore/include\ncore/base\nparallel\ncore/model\nrouter\nexperts\n");
+                  "# Lowest first.\ncore/include\ncore/base\nparallel\ncore/model\nrouter\nexperts\n"
+                  "<words.h>: plugins/words\nplugins/words/deep:\nplugins/words: plugins/words/deep\n");
     folder_.write("core/include/orthant/plan.h", "// The plan.\n");
     folder_.write("core/base/private.h", "// Not for plugins.\n");
     folder_.write("plugins/mine/mine.h", "#include <orthant/plan.h>\n");
     folder_.write("plugins/mine/mine.cpp", "#include \"mine.h\"\nORTHANT_PLUGIN(\"mine\", Mine)\n");
     folder_.write("plugins/other/other.h", "#include <vector>\n");
+    folder_.write("plugins/words/words.cpp",
+                  "#include <words.h>\n#include \"core/base/private.h\"\n#include \"plugins/words/deep/deep.h\"\n");
+    folder_.write("plugins/words/deep/deep.h", "#include <orthant/plan.h>\n");
     folder_.write("offload/files/file.h", "#include <orthant/plan.h>\n");
     folder_.write("offload/offload.cpp", "#include \"files/file.h\"\n");
     folder_.write("core/model/model.h", "// Above.\n");
@@ -72,6 +76,17 @@ TEST_F(Includes, EachBentArrowIsRefused) {
                  "includes core/model/model.h: core/model stands above");
   expect_refused("parallel/local/a.cu", "#include \"core/model/model.h\"\n",
                  "includes core/model/model.h: core/model stands");
+}
+
+// A part of Orthant that is loaded when it is needed stands on the core, and nothing of the core on it.
+TEST_F(Includes, AModuleOfItsOwnIsAboveTheCoreAndKeepsItsLibraries) {
+  expect_refused("core/model/a.cpp", "#include \"plugins/words/deep/deep.h\"\n",
+                 "includes plugins/words/deep/deep.h: core/model does not name the app plugins/words/deep");
+  expect_refused("plugins/mine/a.cpp", "#include \"plugins/words/deep/deep.h\"\n",
+                 "includes plugins/words/deep/deep.h: a plugin includes");
+  for (const char* file : {"core/model/a.cpp", "plugins/words/deep/a.cpp", "plugins/mine/a.cpp"}) {
+    expect_refused(file, "#include <words.h>\n", "includes words.h: that is for plugins/words alone");
+  }
 }
 
 TEST_F(Includes, EachFileStandsInARoom) {

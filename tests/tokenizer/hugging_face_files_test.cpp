@@ -1,5 +1,6 @@
 // A .model as a tokenizer.json: the same ids and texts as SentencePiece, by our own reader and by transformers.
-#include "core/tokenizer/hugging_face_files.h"
+#include "plugins/tokenizer/hugging_face_files.h"
+#include "plugins/tokenizer/published_tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/tokenizer/train_tokenizer.h"
-#include "core/tokenizer/utf8.h"
+#include "core/base/utf8.h"
+#include "plugins/tokenizer/train_tokenizer.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/paths.h"
 

@@ -1,6 +1,7 @@
 // Prepared files: documents in order by any number of threads; what was finished before a kill is kept, what is damaged
 // is not.
 #include "core/data/prepare.h"
+#include "plugins/tokenizer/published_tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

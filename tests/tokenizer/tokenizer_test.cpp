@@ -11,8 +11,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/tokenizer/regex.h"
-#include "core/tokenizer/train_tokenizer.h"
+#include "plugins/tokenizer/published_tokenizer.h"
+#include "plugins/tokenizer/regex.h"
+#include "plugins/tokenizer/train_tokenizer.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
 #include "tests/support/paths.h"

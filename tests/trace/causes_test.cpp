@@ -1,5 +1,5 @@
 // Where a step's time beyond its floor goes: planted causes are found, and all parts add up.
-#include "core/trace/causes.h"
+#include "bench/command/causes.h"
 
 #include <gtest/gtest.h>
 
