@@ -40,9 +40,14 @@ dnnl::matmul::primitive_desc product_of(const dnnl::engine& engine, const dnnl::
 }
 
 // Whether the processor, as oneDNN sees it, has all of `isa`: its values are sets of bits, newer processors' supersets.
-bool has(dnnl::cpu_isa isa) {
+// They are x86's: of another processor oneDNN does not say so.
+bool has([[maybe_unused]] dnnl::cpu_isa isa) {
+#if !defined(__x86_64__)
+  return false;
+#else
   const auto wanted = static_cast<unsigned>(isa);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+#endif
 }
 
 // oneDNN 2.6 crashes where it finds no memory for the code that it makes for a new shape. So there must be some, of
