@@ -40,7 +40,7 @@ dnnl::matmul::primitive_desc product_of(const dnnl::engine& engine, const dnnl::
 }
 
 // Whether the processor, as oneDNN sees it, has all of `isa`: its values are sets of bits, newer processors' supersets.
-// They are x86's: of another processor oneDNN does not say so.
+// On other processors than x86 the same bits mean other instructions: aarch64's 0x27 would read as AVX-512.
 bool has([[maybe_unused]] dnnl::cpu_isa isa) {
 #if !defined(__x86_64__)
   return false;
