@@ -22,7 +22,7 @@ class Warnings : public testing::Test {
     folder_.write("p.cpp", "int f(int unused) { return 0; }\n");
   }
   Result build(const std::vector<std::string>& options) {
-    std::vector<std::string> words = {"cmake", "-S", ".", "-B", "build"};
+    std::vector<std::string> words = {"cmake", "-S", ".", "-B", "build", "-G", ORTHANT_GENERATOR};
     words.insert(words.end(), options.begin(), options.end());
     const Result configured = folder_.command(words);
     return configured.code != 0 ? configured : folder_.command({"cmake", "--build", "build"});

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <new>
+#include <vector>
 
 #include "core/device/cpu/parallel.h"
 #endif
@@ -38,9 +40,14 @@ dnnl::matmul::primitive_desc product_of(const dnnl::engine& engine, const dnnl::
 }
 
 // Whether the processor, as oneDNN sees it, has all of `isa`: its values are sets of bits, newer processors' supersets.
-bool has(dnnl::cpu_isa isa) {
+// On other processors than x86 the same bits mean other instructions: aarch64's 0x27 would read as AVX-512.
+bool has([[maybe_unused]] dnnl::cpu_isa isa) {
+#if !defined(__x86_64__)
+  return false;
+#else
   const auto wanted = static_cast<unsigned>(isa);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+#endif
 }
 
 // oneDNN 2.6 crashes where it finds no memory for the code that it makes for a new shape. So there must be some, of
@@ -70,6 +77,33 @@ class ShapesWithCode {
 // With more threads the kernels for AMX divide the sum over k among some of them, where rows are few.
 constexpr int most_threads_of_amx = 15;
 
+// oneDNN 3 sums one row alone in another order than one among others, where k is 2048 or more.
+constexpr bool one_row_differs = DNNL_VERSION_MAJOR >= 3;
+
+// a [1, k] of stride `step` and c [1, n] as two equal rows.
+class TwoRows {
+ public:
+  TwoRows(const void* a, std::int64_t step, std::int64_t k, std::size_t a_bytes, void* c, std::int64_t n,
+          std::size_t c_bytes)
+      : a_(2 * static_cast<std::size_t>(k) * a_bytes), c_(2 * static_cast<std::size_t>(n) * c_bytes), to_(c) {
+    const auto* const from = static_cast<const std::byte*>(a);
+    const std::size_t row = a_.size() / 2;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(k); ++i) {
+      std::memcpy(a_.data() + i * a_bytes, from + i * static_cast<std::size_t>(step) * a_bytes, a_bytes);
+    }
+    std::memcpy(a_.data() + row, a_.data(), row);
+    std::memcpy(c_.data(), c, c_.size() / 2);
+    std::memcpy(c_.data() + c_.size() / 2, c, c_.size() / 2);
+  }
+  const void* a() const { return a_.data(); }
+  void* c() { return c_.data(); }
+  void give_back() const { std::memcpy(to_, c_.data(), c_.size() / 2); }
+
+ private:
+  std::vector<std::byte> a_, c_;
+  void* to_;
+};
+
 }  // namespace
 
 bool have_matmul_of_rows() {
@@ -84,6 +118,12 @@ bool have_bf16_matmul() {
 void matmul_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, const void* a,
                  std::int64_t lda, const void* b, std::int64_t ldb, float beta, void* c, DType c_dtype,
                  std::int64_t ldc) {
+  if (one_row_differs && m == 1) {
+    TwoRows two(a, ta ? lda : 1, k, size_of(dtype), c, n, size_of(c_dtype));
+    matmul_gemm(false, tb, 2, n, k, dtype, two.a(), k, b, ldb, beta, two.c(), c_dtype, n);
+    two.give_back();
+    return;
+  }
   using type = dnnl::memory::data_type;
   const int threads = omp_get_max_threads();
   thread_local ShapesWithCode shapes;  // as oneDNN's own cache, it changes no result
