@@ -1,6 +1,6 @@
 # cmake -D ROOT=DIR -D TO=FILE -P OrthantTreeHash.cmake: the hash of the tree's headers as a header of one macro. Programs
 # of libexec use headers that no version protects, and compare it with the library's (core/command/run_command.cpp).
-file(GLOB_RECURSE headers RELATIVE "${ROOT}" "${ROOT}/core/*.h" "${ROOT}/router/*.h" "${ROOT}/experts/*.h" "${ROOT}/parallel/*.h")
+file(GLOB_RECURSE headers RELATIVE "${ROOT}" "${ROOT}/core/*.h" "${ROOT}/router/*.h" "${ROOT}/experts/*.h" "${ROOT}/objectives/*.h" "${ROOT}/parallel/*.h")
 list(SORT headers)
 set(all "")
 foreach(header IN LISTS headers)

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folders=()
-for folder in core apps router experts parallel offload plugins bench tests; do
+for folder in core apps router experts objectives parallel offload plugins bench tests; do
   [[ ! -d $folder ]] || folders+=("$folder")
 done
 found=$(find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) \

@@ -25,7 +25,7 @@ while IFS=: read -r file line text; do
     grep -qE "^$file $name([[:space:]]|$)" "$allowed" ||
       complain "$file:$line: names an axis: $(sed 's/^ *//' <<<"$text"); the core names no axis (or list '$file $name' in $allowed with the reason)"
   done < <(grep -oE "$literal" <<<"$code" | sed -E 's/["[]*(plugins\.)?//; s/[]".]$//' | sort -u)
-done < <([[ -z $names ]] || sources core apps router experts parallel | xargs -r grep -nHE "$literal" || true)
+done < <([[ -z $names ]] || sources core apps router experts objectives parallel | xargs -r grep -nHE "$literal" || true)
 
 [[ $failed -eq 0 ]] && echo "includes: ok" >&2
 exit "$failed"

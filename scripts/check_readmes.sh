@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folders=()
-for folder in core apps router experts parallel offload plugins bench tests configs cmake docs scripts; do
+for folder in core apps router experts objectives parallel offload plugins bench tests configs cmake docs scripts; do
   [[ ! -d $folder ]] || folders+=("$folder")
 done
 mapfile -t readmes < <(find "${folders[@]}" -name README.md | sort)

@@ -262,11 +262,10 @@ void check_teacher(const Config& config) {
   }
 }
 
-// A teacher has no depth of multi-token prediction, and its head is on the last stage. Beside a reference of pairs
-// depths are refused by themselves.
+// A teacher has no depth of multi-token prediction, and its head is on the last stage.
 void check_heads_meet(const Plan& plan) {
   const int stage = plan.stage_of_layer(head_layer(plan.settings()));
-  if (stage != plan.stages() - 1 && !learns_preferences(plan.settings())) {
+  if (stage != plan.stages() - 1) {
     throw SettingError(
         "model.mtp_depth",
         fmt::format("model.mtp_depth: its blocks have the last of {} stages to themselves, and the head, "
