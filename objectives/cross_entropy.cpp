@@ -22,6 +22,7 @@ namespace {
 
 class CrossEntropy final : public Objective {
  public:
+  std::string unit(const Settings&) const override { return "nats per token"; }
   void run(const ObjectiveInput& in, OutputRows& rows, const StepContext& ctx) const override {
     cross_entropy({.label = ctx.batch.label, .sum = in.sums, .scale = ctx.loss_scale}, rows, ctx);
   }

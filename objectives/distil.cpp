@@ -83,6 +83,7 @@ class Distil final : public Objective {
     return {s.distil.teacher, "distil.teacher", "[distil] teacher", "distil.teacher"};
   }
 
+  std::string unit(const Settings&) const override { return "nats per token"; }
   std::vector<std::string> sums(const Settings&) const override { return {"loss", "divergence"}; }
 
   void run(const ObjectiveInput& in, OutputRows& rows, const StepContext& ctx) const override {

@@ -21,6 +21,10 @@ ReferenceModel Objective::reference(const Settings&) const {
   return {};
 }
 
+std::string Objective::unit(const Settings&) const {
+  return "";
+}
+
 bool Objective::over_sequences(const Settings&) const {
   return false;
 }

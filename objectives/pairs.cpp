@@ -186,6 +186,7 @@ class Pairs final : public Objective {
     return {own ? s.preference.reference : s.train.from, own ? "preference.reference" : "train.from",
             own ? "[preference] reference" : "[train] from, the reference", "preference.reference", true};
   }
+  std::string unit(const Settings&) const override { return "nats per pair"; }
   bool over_sequences(const Settings&) const override { return true; }
   std::vector<std::string> sums(const Settings&) const override {
     return {"loss", "right", "reward_chosen", "reward_rejected", "logp_chosen", "logp_rejected", "nll", "reference"};

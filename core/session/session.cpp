@@ -262,8 +262,8 @@ void check_teacher(const Config& config) {
   }
 }
 
-// A teacher has no depth of multi-token prediction, and its head is on the last stage. An objective that takes no depths
-// refuses them by itself.
+// A teacher has no depth of multi-token prediction, and its head is on the last stage. An objective that takes no
+// depths refuses them by itself.
 void check_heads_meet(const Plan& plan) {
   const Settings& settings = plan.settings();
   const int stage = plan.stage_of_layer(head_layer(settings));

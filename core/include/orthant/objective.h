@@ -114,6 +114,9 @@ class Objective {
   virtual bool implied(const Settings& settings) const;
   virtual std::vector<ObjectiveRefusal> refusals(const Settings& settings) const;
   virtual ReferenceModel reference(const Settings& settings) const;
+  // What the loss is measured in: "nats per token" where what is measured without training is the mean of -log p over
+  // the tokens that count, so that it can be told in bits per byte. By default nothing: it compares with itself alone.
+  virtual std::string unit(const Settings& settings) const;
   // Whether `run` sums over the tokens of a sequence, some of which other ranks may have.
   virtual bool over_sequences(const Settings& settings) const;
 
