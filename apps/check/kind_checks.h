@@ -41,10 +41,11 @@ Finding check_optimizer_contract(const KindUnderTest& kind);
 // --- of parts (attention, ffn)
 // A pure function, names below the stem and each its own, sizes and costs that make sense.
 Finding check_part_parameters(const KindUnderTest& kind);
-// Backward is the derivative of forward, of all parameters and of x.
-Finding check_part_gradients(const KindUnderTest& kind);
 // A block that is computed again gives the same bits.
 Finding check_part_recompute(const KindUnderTest& kind);
+
+// --- of parts and objectives: every gradient of the model is the derivative of its loss.
+Finding check_gradients(const KindUnderTest& kind);
 
 // --- of sources: sequence i is the same whoever asks, in any order; ids and lengths are in range.
 Finding check_source_sequences(const KindUnderTest& kind);

@@ -186,7 +186,7 @@ std::string wrong_gradient(Probe& probe) {
 
 }  // namespace
 
-Finding check_part_gradients(const KindUnderTest& kind) {
+Finding check_gradients(const KindUnderTest& kind) {
   const Config config =
       one_rank(kind.experiment({"model.layers=2", "moe.experts=0", "model.dropout=0", "model.tie_embeddings=false",
                                 "batch.sequences=2", "batch.micro_batch=0", "model.init_std=0.3",

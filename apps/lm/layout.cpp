@@ -37,6 +37,7 @@ Config for_generation(Config config, const std::vector<PluginRequest>& layout) {
     s.moe.capacity_factor = 0;  // a token alone has a seat with every expert that it chooses
   }
   s.memory.limit = 0;
+  s.train.objective = "";
   s.train.freeze = {"*"};  // no gradients, no optimizer state, which a run may keep in 8 bits
   s.optimizer = {};
   config.plugins = layout;

@@ -74,6 +74,9 @@ class Sentences {
     if (const std::string scaling = get("model.rope_scaling"); scaling != "none" && scaling != "(unstated)") {
       text += fmt::format(" Rotary positions are scaled by \"{}\" with factor {}.", scaling, get("model.rope_factor"));
     }
+    if (const std::string objective = setting(settings_, "train.objective"); !objective.empty()) {
+      text += fmt::format(" Its objective is \"{}\".", objective);
+    }
     if (!zero("model.mtp_depth")) {
       text +=
           fmt::format(" It learns to predict {} further token(s) by multi-token prediction, whose loss has weight {}.",

@@ -209,7 +209,10 @@ RunData read_run(const fs::path& folder) {
   const fs::path config_file = folder / "config.resolved.toml";
   if (const std::optional<std::string> text = text_in(config_file)) {
     run.settings = flat_settings(*text, config_file.string());
-    run.unit = loss_unit(setting(run.settings, "data.source"), setting(run.settings, "data.tokenizer"), folder);
+    run.unit = loss_unit({.source = setting(run.settings, "data.source"),
+                          .tokenizer = setting(run.settings, "data.tokenizer"),
+                          .objective = setting(run.settings, "train.objective")},
+                         folder);
     add_costs(config_file, run);
   } else {
     run.notes.push_back(run.name + ": config.resolved.toml is missing, so its settings are not shown.");

@@ -220,7 +220,10 @@ std::string unit_of(const std::string& config_toml) {
   try {
     const FlatSettings settings = flat_settings(config_toml, "config_toml of study.json");
     const std::string tokenizer = setting(settings, "data.tokenizer");
-    const LossUnit unit = loss_unit(setting(settings, "data.source"), tokenizer.empty() ? "bytes" : tokenizer, {});
+    const LossUnit unit = loss_unit({.source = setting(settings, "data.source"),
+                                     .tokenizer = tokenizer.empty() ? "bytes" : tokenizer,
+                                     .objective = setting(settings, "train.objective")},
+                                    {});
     return unit.name.empty() ? "nats per token" : unit.name;
   } catch (const Error&) {  // the page says so among its methods
     return "nats per token";

@@ -205,8 +205,7 @@ std::string first_difference_in_bits(const Snapshot& a, const Snapshot& b) {
   for (std::size_t i = 0; i < a.reports.size(); ++i) {
     const StepReport &x = a.reports[i], &y = b.reports[i];
     const std::string step = fmt::format(" at step {}", i + 1);
-    if (x.loss != y.loss || x.distil_loss != y.distil_loss || x.mtp_loss != y.mtp_loss || x.aux_loss != y.aux_loss ||
-        x.z_loss != y.z_loss) {
+    if (x.loss != y.loss || x.figures != y.figures || x.aux_loss != y.aux_loss || x.z_loss != y.z_loss) {
       return "a loss" + step;
     }
     if (const std::string name = first_difference_in_bits(a.gradients[i], b.gradients[i]); !name.empty()) {

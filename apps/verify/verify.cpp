@@ -1,5 +1,7 @@
 #include "apps/verify/verify.h"
 
+#include <orthant/objective.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -119,6 +121,7 @@ void compare_counters(Comparer& to, const StepReport& a, const StepReport& b, co
 
 VerifyReport compare(const Snapshot& layout, const Snapshot& reference, const Settings& settings) {
   const Tolerances allow = tolerances(settings);
+  const std::string objective = objective_name(settings);
   Comparer to;
   for (std::size_t i = 0; i < reference.reports.size(); ++i) {
     const std::string step = fmt::format("step {}", i + 1);
@@ -126,18 +129,14 @@ VerifyReport compare(const Snapshot& layout, const Snapshot& reference, const Se
     const StepReport &a = layout.reports.at(i), &b = reference.reports[i];
     compare_counters(to, a, b, step);
     to.add("loss", step, relative(a.loss, b.loss), allow.scalar);
-    if (b.distil_loss.has_value()) {
-      to.add("distil_loss", step, relative(a.distil_loss.value_or(NAN), *b.distil_loss), allow.scalar);
-    }
-    if (b.mtp_loss.has_value()) {
-      to.add("mtp_loss", step, relative(a.mtp_loss.value_or(NAN), *b.mtp_loss), allow.scalar);
-    }
-    for (const auto& [name, value] : b.metrics) {
-      const auto found = a.metrics.find(name);
-      const bool of_pairs = name.find('/') != std::string::npos;  // rewards begin at 0
-      const double there = found == a.metrics.end() ? NAN : found->second;
-      if (of_pairs && name != "rewards/accuracies") {
-        to.add("pairs", step + " " + name, std::abs(there - value) / std::max(1.0, std::abs(value)), allow.scalar * 10);
+    for (const auto& [name, value] : b.figures) {
+      const auto found = a.figures.find(name);
+      const double there = found == a.figures.end() ? NAN : found->second;
+      if (name.ends_with("_loss")) {
+        to.add(name, step, relative(there, value), allow.scalar);
+      } else if (!name.ends_with("accuracies")) {  // those jump; others may begin at 0
+        to.add(objective, step + " " + name, std::abs(there - value) / std::max(1.0, std::abs(value)),
+               allow.scalar * 10);
       }
     }
     to.add("aux_loss", step, relative(a.aux_loss, b.aux_loss), allow.scalar);

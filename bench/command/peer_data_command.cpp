@@ -138,7 +138,7 @@ std::int64_t write_weights(const fs::path& path, const Config& config, const Dis
 void peer_data(const ConfigArguments& arguments, const PeerDataOptions& options) {
   Config config = load_config(arguments);
   checked_ranks(config, Ranks::elsewhere);
-  if (learns_preferences(config.settings)) {
+  if (config.settings.data.source == "pairs") {
     throw SettingError(
         "data.source",
         "data.source: the settings that are written do not tell of pairs of answers and their loss; give "

@@ -228,11 +228,14 @@ std::optional<std::int64_t> seed_of(const Input& input) {
 
 LossUnit unit_of(const Input& input) {
   const std::optional<Node> root = configuration_of(input);
-  const auto text = [&](const char* key) {
-    const std::optional<Node> value = value_in(root, "data", key);
+  const auto text = [&](const char* table, const char* key) {
+    const std::optional<Node> value = value_in(root, table, key);
     return value ? value->text : std::string();
   };
-  return loss_unit(text("source"), text("tokenizer"), std::filesystem::absolute(input.file).parent_path());
+  return loss_unit({.source = text("data", "source"),
+                    .tokenizer = text("data", "tokenizer"),
+                    .objective = text("train", "objective")},
+                   std::filesystem::absolute(input.file).parent_path());
 }
 
 // Losses of one unit, or the bits per byte of both runs.

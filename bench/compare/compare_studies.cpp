@@ -110,14 +110,17 @@ void note_differences(const Json& a, const Json& b, ComparedResults& results) {
 
 // Of the losses of all points, with their tokenizer as the configuration names it.
 LossUnit unit_of(const Json& card) {
-  const auto text = [&](const char* key) {
+  const auto text = [&](const char* table, const char* key) {
     const Json config = card.value("config", Json::object());
-    const Json data = config.is_object() ? config.value("data", Json::object()) : Json::object();
-    return data.is_object() && data.contains(key) ? text_of(data[key]) : std::string();
+    const Json in = config.is_object() ? config.value(table, Json::object()) : Json::object();
+    return in.is_object() && in.contains(key) ? text_of(in[key]) : std::string();
   };
-  LossUnit unit = loss_unit(text("source"), text("tokenizer"), {});
+  LossUnit unit = loss_unit({.source = text("data", "source"),
+                             .tokenizer = text("data", "tokenizer"),
+                             .objective = text("train", "objective")},
+                            {});
   if (unit.tokens.empty() && !unit.name.empty()) {
-    unit.tokens = "tokenizer " + text("tokenizer");
+    unit.tokens = "tokenizer " + text("data", "tokenizer");
   }
   return unit;
 }

@@ -4,6 +4,7 @@
 #include "core/data/source.h"
 #include "core/layers/parts.h"
 #include "core/train/built_in_optimizers.h"
+#include "core/objectives/kinds.h"
 #include "router/gates.h"
 
 namespace orthant {
@@ -15,6 +16,7 @@ std::shared_ptr<Catalogue> built_in_catalogue() {
   add_learning_rates(*catalogue);
   add_sources(*catalogue);
   add_parts(*catalogue);
+  add_objectives(*catalogue);
   return catalogue;
 }
 

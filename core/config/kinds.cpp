@@ -34,6 +34,9 @@ void check_kinds(const Config& config, const std::vector<CoreKey>& keys, std::se
     const std::string path = key.table + "." + key.spec.name;
     const Table& table = config.table(key.table);
     const std::string& name = table.text(key.spec.name);
+    if (name.empty() && std::get<std::string>(key.spec.default_value).empty()) {
+      continue;  // implied
+    }
     const std::vector<std::string> known = config.settings.catalogue->names(key.noun);
     if (std::find(known.begin(), known.end(), name) != known.end()) {
       continue;

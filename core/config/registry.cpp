@@ -1,6 +1,7 @@
 #include "core/config/registry.h"
 
 #include <orthant/learning_rate.h>
+#include <orthant/objective.h>
 #include <orthant/optimizer.h>
 #include <orthant/source.h>
 
@@ -204,6 +205,10 @@ void declare_data(std::vector<CoreKey>& keys) {
 
 void declare_training(std::vector<CoreKey>& keys) {
   Declarer train(keys, "train");
+  train.kind<Objective>(
+      "objective", [](auto& s) -> auto& { return s.train.objective; },
+      "What is learned. Empty: \"pairs\" with data.source = \"pairs\", \"distil\" with distil.teacher, else "
+      "\"cross_entropy\".");
   train.key(
       "from", [](auto& s) -> auto& { return s.train.from; },
       "A run's folder (its newest checkpoint), an import's, or a checkpoint's, whose weights a new run begins with, at "

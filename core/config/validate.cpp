@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <orthant/learning_rate.h>
+#include <orthant/objective.h>
 #include <orthant/optimizer.h>
 
 #include <algorithm>
@@ -158,55 +159,35 @@ void check_distil(const Settings& s, Rules& rules) {
   rules.expect(positive_float(s.distil.temperature), {"distil.temperature"},
                fmt::format("[distil] temperature: {} is not above 0", s.distil.temperature),
                "write 1, or more to weigh what is unlikely");
-  rules.expect(s.distil.teacher.empty() || !s.run.graphs, {"run.graphs", "distil.teacher"},
-               "[run] graphs: a step with a teacher is not recorded", "leave out graphs");
 }
 
+// A configuration that a run keeps has the whole table, and commands that read it put "synthetic" for its data.
 void check_preference(const Settings& s, Rules& rules) {
-  const PreferenceSettings& p = s.preference;
-  if (!learns_preferences(s)) {
-    // A configuration that a run keeps has the whole table, and commands that read it put "synthetic" for its data.
-    const PreferenceSettings usual;
-    const bool asked = !p.reference.empty() || p.loss != usual.loss || p.beta != usual.beta || p.label_smoothing != 0 ||
-                       p.nll_weight != 0;
-    rules.expect(
-        !asked || s.data.source == "synthetic", {"data.source"},
-        fmt::format("[data] source: [preference] compares pairs of answers, and \"{}\" has none", s.data.source),
-        "write source = \"pairs\", or leave out [preference]");
-    return;
+  const PreferenceSettings &p = s.preference, usual;
+  const bool asked = !p.reference.empty() || p.loss != usual.loss || p.beta != usual.beta || p.label_smoothing != 0 ||
+                     p.nll_weight != 0;
+  rules.expect(!asked || s.data.source == "synthetic" || s.data.source == "pairs", {"data.source"},
+               fmt::format("[data] source: [preference] compares pairs of answers, and \"{}\" has none", s.data.source),
+               "write source = \"pairs\", or leave out [preference]");
+}
+
+void check_objective(const Settings& s, Rules& rules) {
+  if (!s.catalogue->has<Objective>(objective_name(s))) {
+    return;  // its plugin was not asked, or the name is refused by itself
   }
-  rules.expect(!p.reference.empty() || !s.train.from.empty(), {"preference.reference", "train.from"},
-               "[preference] reference: there is no model to compare with",
-               "write [train] from = the run whose weights this one begins with, or name another run as reference");
-  rules.expect(s.distil.teacher.empty(), {"distil.teacher"},
-               "[distil] teacher: pairs of answers have a reference, and no teacher",
-               "leave out [distil], or train on another data.source");
-  rules.expect(positive_float(p.beta), {"preference.beta"}, fmt::format("[preference] beta: {} is not above 0", p.beta),
-               "write a number such as 0.1");
-  rules.expect(p.label_smoothing < 0.5, {"preference.label_smoothing"},
-               fmt::format("[preference] label_smoothing: with {} neither answer is preferred", p.label_smoothing),
-               "write a number of at least 0 and below 0.5");
-  rules.expect(p.label_smoothing == 0 || p.loss == PreferenceLoss::sigmoid,
-               {"preference.label_smoothing", "preference.loss"}, "[preference] label_smoothing: \"ipo\" knows none",
-               "write loss = \"sigmoid\", or leave label_smoothing out");
-  rules.expect(s.model.dropout == 0, {"model.dropout"},
-               "[model] dropout: the reference has none, and would be compared with noise", "write dropout = 0");
-  rules.expect(s.moe.experts == 0 || s.moe.jitter == 0, {"moe.jitter"},
-               "[moe] jitter: the reference has none, and would be compared with noise", "write jitter = 0");
-  rules.expect(s.model.mtp_depth == 0, {"model.mtp_depth"},
-               "[model] mtp_depth: tokens further ahead have no part in the loss of pairs", "write mtp_depth = 0");
-  rules.expect(!s.run.graphs, {"run.graphs"}, "[run] graphs: a step with a reference model is not recorded",
-               "leave out graphs");
-  rules.expect(s.data.sequence_length >= 4, {"data.sequence_length"},
-               fmt::format("[data] sequence_length: two answers do not fit into {} tokens", s.data.sequence_length),
-               "write room for a prompt and its two answers, with the prompt before each");
-  rules.expect(s.data.documents == Documents::packed, {"data.documents"},
-               "[data] documents: a sequence has the two answers of a pair, each with its prompt",
-               "leave documents out, or write \"packed\"");
-  const bool whole = s.moe.experts == 0 || s.moe.capacity_factor == 0 || group_tokens_of(s) <= s.data.sequence_length;
-  rules.expect(whole, {"moe.group_tokens", "moe.capacity_factor"},
-               "[moe] group_tokens: with a capacity, what an answer is worth would depend on other pairs",
-               "leave group_tokens out, so that a pair is a group by itself, or write capacity_factor = 0");
+  const Objective& objective = objective_of(s);
+  for (const ObjectiveRefusal& refusal : objective.refusals(s)) {
+    rules.expect(false, refusal.keys, refusal.message, refusal.advice);
+  }
+  const ReferenceModel reference = objective.reference(s);
+  rules.expect(s.distil.teacher.empty() || s.train.objective.empty() || reference.folder == s.distil.teacher,
+               {"train.objective", "distil.teacher"},
+               fmt::format("[train] objective: \"{}\" does not learn from [distil] teacher", s.train.objective),
+               "leave objective out, or [distil]");
+  rules.expect(
+      reference.folder.empty() || !s.run.graphs, {"run.graphs"},
+      fmt::format("[run] graphs: a step with a {} is not recorded", reference.measures ? "reference model" : "teacher"),
+      "leave out graphs");
 }
 
 }  // namespace
@@ -260,6 +241,7 @@ void validate(const Config& config, const std::set<std::string>& broken, Diagnos
   check_memory(config.settings.memory, rules);
   check_distil(config.settings, rules);
   check_preference(config.settings, rules);
+  check_objective(config.settings, rules);
 }
 
 }  // namespace orthant

@@ -1,4 +1,4 @@
-// HostBatch: some sequences of the global batch, as the loader hands them to a rank.
+// Where batches come from: the sequences of each step, and those that are measured.
 #pragma once
 
 #include <cstdint>
@@ -6,21 +6,11 @@
 #include <string>
 #include <vector>
 
+#include <orthant/host_batch.h>
+
 #include "core/data/data_size.h"
 
 namespace orthant {
-
-// All vectors have sequences * positions entries, sequence-major.
-struct HostBatch {
-  std::int64_t sequences = 0;
-  std::int64_t positions = 0;
-  std::vector<std::int32_t> token;     // id in [0, vocabulary)
-  std::vector<std::int32_t> label;     // the next token's id; -1: does not count in the loss
-  std::vector<std::int32_t> position;  // within its document (restarts in packed documents)
-  std::vector<std::int32_t> first;     // position in the sequence of the first token of its document
-  std::vector<std::uint8_t> valid;     // 0: padding
-  std::vector<std::int64_t> index;     // global token index in the step: global sequence * positions + position
-};
 
 // Sequences that are measured, the same at each validation. Thread safety: const calls from any thread.
 class HeldOut {

@@ -1,19 +1,16 @@
-// Final norm, logits and softmax cross-entropy, fused (core/layers/output_matrix.h).
+// Final norm and logits, and what the model learns from them (orthant/objective.h).
 #pragma once
-
-#include <optional>
 
 #include "core/layers/norm.h"
 #include "core/layers/output_matrix.h"
-#include "core/layers/preference_loss.h"
 
 namespace orthant {
 
 class HeadLayer final : public Layer {
  public:
   HeadLayer(const ParamStore& store, Plan& plan);
-  // Adds to ctx.sums.loss. In training also the gradients of the logits' matrix, by the loss with the teacher where
-  // there is one (ctx.sums.teacher). Returns an undefined tensor; with model.mtp_depth x normed, for the layers behind.
+  // Adds to the sums of the first objective, or to ctx.sums.loss where there is none; in training also to the gradient
+  // of the logits' matrix. Returns an undefined tensor; with model.mtp_depth x normed, for the layers behind.
   Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
   // f32 [T, V_r] of all tokens at once.
   Tensor logits(const StepContext& ctx, const Tensor& x, Saved& saved) const;
@@ -30,12 +27,9 @@ class HeadLayer final : public Layer {
   }
 
  private:
-  // With pairs of answers and their reference (preference_loss.h). In training it returns the gradient of n.
-  Tensor compare(const StepContext& ctx, const Tensor& n);
-
   Norm norm_;
   OutputMatrix output_;
-  std::optional<PairLoss> pairs_;  // with data.source = "pairs"
+  Group* sequences_ = nullptr;  // sequence_group, where the objective sums over sequences
 };
 
 // Where the head begins: what it and the depths of multi-token prediction cross with what they have normed.

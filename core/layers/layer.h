@@ -4,6 +4,7 @@
 // forward what it pops, in reverse, in backward.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,18 +16,25 @@ namespace orthant {
 
 class LatentCore;     // core/layers/latent_core.h
 class RoutingTap;     // router/routing_tap.h
-class TeacherLogits;  // core/layers/distil_loss.h
+class Objective;      // orthant/objective.h
+class TeacherLogits;  // orthant/objective.h
+
+// An objective of the model in a step.
+struct ObjectiveStep {
+  const Objective* objective = nullptr;
+  std::string name;
+  Tensor sums;                       // f64 [Objective::sums]
+  std::vector<std::int64_t> counts;  // of the global batch
+};
 
 // Sums over the tokens of a step on this rank.
 struct StepSums {
   // Some ranks see the same tokens: one of them counts (Plan::counts_tokens), the others keep theirs to themselves.
-  Tensor loss;        // f64 [1] sum of -log p over counted tokens; of pairs: see docs/guides/preference.md
-  Tensor token_loss;  // f32 [T] -log p of each token, 0 of those that do not count; undefined: nobody asks
-  Tensor preference;  // f64 [pair_sums] over the pairs of a step (preference_loss.h); undefined: the loss is another
-  Tensor distil;      // f64 [1] sum of KL(teacher || student) over counted tokens, at the temperature
-  Tensor mtp;         // f64 [model.mtp_depth] as loss, of each depth over those of its tokens that have a label
-  // What the gradient of each depth's loss is multiplied by: its weight / tokens of the global batch that it counts.
-  std::vector<float> mtp_scale;
+  // The head's objective first, then that of the layers behind it. None: cross entropy is all that is asked for.
+  std::vector<ObjectiveStep> objectives;
+  Tensor loss;        // f64 [1]: the first sum of the first objective; without one of -log p over counted tokens
+  Tensor token_loss;  // f32 [T] without objectives: -log p of each token, 0 of those that do not count; undefined:
+                      // nobody asks
   Tensor balance, z;  // f64 [1] over all routed layers
   Tensor choices;     // i64 [routed layers of the model, 2, E]: choices kept, and dropped for capacity
   // i32, as `choices`: what each router of a micro-batch in training has seated. Model::forward adds them up, once for
@@ -38,7 +46,7 @@ struct StepSums {
   // router's weight, by the loss, by balance and by z.
   std::vector<Tensor> router_gradients;
   RoutingTap* tap = nullptr;         // or null
-  TeacherLogits* teacher = nullptr;  // in training, of pairs also when they are measured; or null
+  TeacherLogits* teacher = nullptr;  // of the head's objective, or null
   LatentCore* latent = nullptr;      // where tokens are fed one after the other, or null
   // For what travels while the main stream computes; null: it travels on the main one.
   Stream* beside = nullptr;

@@ -1,10 +1,5 @@
 #include "core/layers/output_matrix.h"
 
-#include <algorithm>
-
-#include "core/layers/distil_loss.h"
-#include "core/layers/head_chunks.h"
-
 namespace orthant {
 
 OutputMatrix::OutputMatrix(const ParamStore& store, Plan& plan)
@@ -63,7 +58,7 @@ Tensor OutputMatrix::of_products(const StepContext& ctx, const Tensor& n, std::i
 
 void OutputMatrix::cross_entropy(const StepContext& ctx, const Tensor& loss, const Tensor& logits, const Tensor& label,
                                  float scale) const {
-  cross_entropy_(ctx, loss, logits, label, matrix_.param().offset[0], scale);
+  cross_entropy_(ctx, loss, logits, label, first_column(), scale);
 }
 
 void OutputMatrix::learn(const StepContext& ctx, const Tensor& dn, const Tensor& n, std::int64_t begin,
@@ -81,39 +76,6 @@ void OutputMatrix::learn(const StepContext& ctx, const Tensor& dn, const Tensor&
     const float beta = begin == 0 && matrix_.group().grad_empty ? 0 : 1;
     s.gemm(matrix_.grad(), narrow, n.rows(begin, rows), {.transpose_a = true, .beta = beta});
   }
-}
-
-Tensor OutputMatrix::operator()(const StepContext& ctx, const Tensor& n, const Loss& of) const {
-  Device& device = ctx.device();
-  Stream& s = ctx.stream;
-  const std::int64_t tokens = n.dim(0), first = matrix_.param().offset[0];
-  const std::int64_t chunk = tokens_a_chunk(ctx.plan.settings().model.vocab_size, device.asynchronous());
-  const Tensor losses = of.each.defined() ? of.each : device.empty(DType::f32, {tokens});
-  Tensor dn = ctx.training ? device.empty(n.dtype(), n.shape()) : Tensor();
-  DistilLoss distil(cross_entropy_);
-  if (of.teacher != nullptr) {
-    of.teacher->begin(ctx.micro_batch);
-    distil.begin(ctx);
-  }
-  for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
-    const std::int64_t rows = std::min(chunk, tokens - begin);
-    const Tensor logits = this->logits(ctx, n, begin, rows);
-    const Tensor loss = losses.rows(begin, rows), label = of.label.rows(begin, rows);
-    if (of.teacher != nullptr) {
-      distil(ctx, loss, logits, of.teacher->logits(begin, rows), label, first);
-    } else {
-      cross_entropy_(ctx, loss, logits, label, first, of.scale);
-    }
-    if (ctx.training) {
-      learn(ctx, dn, n, begin, logits);
-    }
-  }
-  s.sum(of.sum, losses);
-  if (of.teacher != nullptr) {
-    distil.end(ctx);
-    of.teacher->end();
-  }
-  return dn;
 }
 
 }  // namespace orthant

@@ -1,7 +1,7 @@
-// The matrix of logits, with the loss over them: what the head and the depths of multi-token prediction share.
+// The matrix of logits: what the head and the depths of multi-token prediction share.
 //
 // Logits exist for one chunk of tokens at a time, and their gradient is computed in the forward pass, where the one
-// scale of the loss is already known.
+// scale of the loss is already known (core/layers/output_rows.h).
 #pragma once
 
 #include <optional>
@@ -18,16 +18,6 @@ class OutputMatrix {
   // world the first time.
   OutputMatrix(const ParamStore& store, Plan& plan);
 
-  // One loss over all tokens of a micro-batch.
-  struct Loss {
-    Tensor label;                      // i32 [T]
-    Tensor sum;                        // f64 [1] += the losses
-    Tensor each = {};                  // f32 [T]: the losses; undefined: nobody asks
-    float scale = 1;                   // of the gradient
-    TeacherLogits* teacher = nullptr;  // whose logits have a part in the gradient (DistilLoss), or null
-  };
-  // n [T, d], normed. In training it adds to the matrix's gradient and returns that of n, else it returns nothing.
-  Tensor operator()(const StepContext& ctx, const Tensor& n, const Loss& loss) const;
   // f32 [rows, V_r] of rows [begin, begin + rows) of n: with their bias, divided and cut off as the settings say.
   Tensor logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) const;
 
@@ -39,7 +29,10 @@ class OutputMatrix {
   void learn(const StepContext& ctx, const Tensor& dn, const Tensor& n, std::int64_t begin,
              const Tensor& dlogits) const;
 
+  void sum_over_columns(const StepContext& ctx, const Tensor& t) const { cross_entropy_.sum_over_columns(ctx, t); }
+
   const ParamRef& matrix() const { return matrix_; }
+  std::int64_t first_column() const { return matrix_.param().offset[0]; }
 
  private:
   // Before model.logit_softcap.

@@ -5,6 +5,7 @@
 #include "core/arch/parameter_table.h"
 #include "core/layers/embedding.h"
 #include "core/layers/head.h"
+#include "core/layers/output_rows.h"
 #include "core/layers/wanted_gradients.h"
 #include "core/model/block.h"
 #include "core/model/mtp.h"
@@ -18,8 +19,8 @@ Model::Model(Plan& plan, Stream& stream, bool begin)
   const Settings& settings = plan.settings();
   // Groups are made on every rank, whether its stage has a layer that uses them or not.
   vocabulary_group(plan);
-  if (learns_preferences(settings)) {
-    pair_group(plan);
+  if (objective_of(settings).over_sequences(settings)) {
+    sequence_group(plan);
   }
   layers_.resize(static_cast<std::size_t>(layers_of(settings)));
   if (settings.moe.experts > 0) {

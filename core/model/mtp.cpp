@@ -6,6 +6,8 @@
 #include "core/arch/trained.h"
 #include "core/layers/head.h"
 #include "core/layers/head_parts.h"
+#include "core/layers/output_rows.h"
+#include "core/objectives/multi_token.h"
 
 namespace orthant {
 namespace {
@@ -16,10 +18,14 @@ Tensor zeros_like(const StepContext& ctx, const Tensor& t) {
   return zeros;
 }
 
+const TokensAhead& tokens_ahead_of(const StepContext& ctx) {
+  return static_cast<const TokensAhead&>(*ctx.batch.of_objectives.at(1));
+}
+
 }  // namespace
 
 MtpLayer::MtpLayer(const ParamStore& store, Plan& plan, int depth)
-    : depth_(static_cast<std::size_t>(depth)),
+    : depth_(depth),
       tokens_(store),
       enorm_(store, mtp_stem(depth) + ".enorm", plan.settings()),
       hnorm_(store, mtp_stem(depth) + ".hnorm", plan.settings()),
@@ -38,21 +44,22 @@ MtpLayer::MtpLayer(const ParamStore& store, Plan& plan, int depth)
 }
 
 Tensor MtpLayer::forward(const StepContext& ctx, const Tensor& h, Saved& saved) {
-  const DeviceBatch::Ahead& ahead = ctx.batch.ahead.at(depth_);
+  const std::vector<TokensAhead::Depth>& ahead = tokens_ahead_of(ctx).depths;
   const std::int64_t d = h.dim(1);
-  const Tensor e = enorm_.forward(ctx, tokens_.rows(ctx, ahead.token), saved);
+  const Tensor e = enorm_.forward(ctx, tokens_.rows(ctx, ahead.at(static_cast<std::size_t>(depth_)).token), saved);
   const Tensor joined = join_heads(e, hnorm_.forward(ctx, h, saved), 1, d, d, ctx.stream);
   saved.push(joined);
   const Tensor y = block_.forward(ctx, linear(ctx, joined, proj_.weight()), saved);
   Tensor next = norm_.forward(ctx, y, saved);
-  const Tensor dn = output_(ctx, ctx.plan.cross(head_enter, next, ctx.stream),
-                            {.label = ahead.label,
-                             .sum = ctx.sums.mtp.slice(static_cast<std::int64_t>(depth_), {1}),
-                             .scale = ctx.training ? ctx.sums.mtp_scale.at(depth_) : 1});
-  if (ctx.training) {
-    saved.push(ctx.plan.cross_back(head_enter, dn, ctx.stream));
+  const Tensor n = ctx.plan.cross(head_enter, next, ctx.stream);
+  if (ctx.sums.objectives.size() > 1) {
+    MatrixRows rows(ctx, output_, n);
+    const Tensor dn = run_objective(ctx, 1, rows, depth_);
+    if (ctx.training) {
+      saved.push(ctx.plan.cross_back(head_enter, dn, ctx.stream));
+    }
   }
-  return depth_ + 1 < ctx.batch.ahead.size() ? next : Tensor();
+  return static_cast<std::size_t>(depth_) + 1 < ahead.size() ? next : Tensor();
 }
 
 Tensor MtpLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
@@ -71,7 +78,7 @@ Tensor MtpLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved
   hnorm_.backward(ctx, before, dh, saved);
   const Tensor dtokens = zeros_like(ctx, de);
   enorm_.backward(ctx, dtokens, de, saved);
-  tokens_.add_gradient(ctx, dtokens, ctx.batch.ahead.at(depth_).token);
+  tokens_.add_gradient(ctx, dtokens, tokens_ahead_of(ctx).depths.at(static_cast<std::size_t>(depth_)).token);
   return before;
 }
 

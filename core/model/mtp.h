@@ -4,7 +4,8 @@
 //   h^k_i = norm(block(x)_i)
 //   p_i   = softmax(O h^k_i),  asked for t_(i+k+1)
 // E and O are the model's own embedding and matrix of logits. h^0 is what the head has normed, as published weights of
-// DeepSeek-V3 and GLM-4.5 are used. Positions whose document ends before i + k + 1 have no loss.
+// DeepSeek-V3 and GLM-4.5 are used. Positions whose document ends before i + k + 1 have no loss. Tokens and loss are
+// those of an objective of its own (core/objectives/multi_token.h).
 #pragma once
 
 #include "core/layers/embedding.h"
@@ -18,15 +19,15 @@ class MtpLayer final : public Layer {
  public:
   // `depth` counts from 0: k - 1.
   MtpLayer(const ParamStore& store, Plan& plan, int depth);
-  // h^(k-1) [T, d] -> h^k, or an undefined tensor behind the last depth. Adds to ctx.sums.mtp, and in training to the
-  // gradient of the logits' matrix.
+  // h^(k-1) [T, d] -> h^k, or an undefined tensor behind the last depth. Adds to the sums of the second objective,
+  // where there is one, and in training to the gradient of the logits' matrix.
   Tensor forward(const StepContext& ctx, const Tensor& h, Saved& saved) override;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
   std::vector<ParamGroup*> grown_in_forward() const override { return grown_; }
   const ParamRef* overwritten() const override { return output_.matrix().wants_grad() ? &output_.matrix() : nullptr; }
 
  private:
-  std::size_t depth_;
+  int depth_;
   TokenTable tokens_;
   Norm enorm_, hnorm_;
   ParamRef proj_;  // [d, 2 d]

@@ -1,6 +1,7 @@
 #include "core/run/bytes_per_token.h"
 
 #include <orthant/error.h>
+#include <orthant/objective.h>
 
 #include <algorithm>
 #include <memory>
@@ -50,7 +51,7 @@ BytesPerToken bytes_per_token(const BatchSource& source, const Settings& setting
   BytesPerToken found;
   const DataSettings& data = settings.data;
   const bool reads_files = settings.catalogue->get<Source>(data.source).reads_files();
-  if (!reads_files || data.source == "pairs") {
+  if (!reads_files || objective_of(settings).unit(settings) != "nats per token") {
     return found;
   }
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_to_keep(settings);

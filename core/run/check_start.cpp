@@ -152,7 +152,7 @@ class Checks {
       check_starting_weights(checkpoint, teacher_config(config_).settings);
       require_tokenizer_of_teacher(config_.settings, run_of(checkpoint));
     } catch (const Error& error) {
-      refuse(teacher_of(config_.settings).setting, error.what(), "");
+      refuse(teacher_of(config_.settings).setting.c_str(), error.what(), "");
     }
   }
 

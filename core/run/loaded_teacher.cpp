@@ -23,7 +23,7 @@ std::unique_ptr<Teacher> loaded_teacher(const Config& student, Communicator& com
 std::string load_teacher(Teacher& teacher, const Settings& student, const std::map<std::string, std::string>& resumed,
                          Group& world, Stream& stream) {
   const bool first = world.rank() == 0;
-  const NamedTeacher named = teacher_of(student);
+  const ReferenceModel named = teacher_of(student);
   // Rank 0 decides: a teacher that is still training may save another one while the ranks look.
   const std::string newest = first ? teacher_checkpoint(student).string() : "";
   const CheckpointReader reader(gather_texts(newest, world, stream).front());
@@ -41,13 +41,11 @@ std::string load_teacher(Teacher& teacher, const Settings& student, const std::m
     throw ConfigError(
         fmt::format("{}: '{}' is {}, this run has learned from {}: write {} = the folder of that checkpoint "
                     "(RUN/checkpoints/STEP), or begin a new run with [train] from",
-                    named.key, first ? newest : named.folder, found, before->second,
-                    learns_preferences(student) ? "preference.reference" : "distil.teacher"));
+                    named.key, first ? newest : named.folder, found, before->second, named.another));
   }
   load_weights(reader, teacher.plan(), teacher.parameters(), stream);
   if (first) {
-    put("{} {} after step {}\n", learns_preferences(student) ? "is compared with" : "learns from", newest,
-        reader.step());
+    put("{} {} after step {}\n", named.measures ? "is compared with" : "learns from", newest, reader.step());
   }
   return found;
 }

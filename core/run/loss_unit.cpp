@@ -21,8 +21,13 @@ std::optional<std::uint64_t> kept_tokenizer(const std::filesystem::path& run) {
 
 }  // namespace
 
-LossUnit loss_unit(const std::string& source, const std::string& tokenizer, const std::filesystem::path& run) {
-  if (source == "pairs") {
+LossUnit loss_unit(const LossSettings& of, const std::filesystem::path& run) {
+  const std::string& source = of.source;
+  const bool implied = of.objective.empty(), of_tokens = of.objective == "cross_entropy" || of.objective == "distil";
+  if (!implied && !of_tokens && of.objective != "pairs") {
+    return {fmt::format("of objective \"{}\"", of.objective), of.objective};
+  }
+  if (implied ? source == "pairs" : !of_tokens) {
     return {"nats per pair", "pairs"};
   }
   if (const std::optional<std::uint64_t> hash = kept_tokenizer(run)) {
@@ -34,7 +39,7 @@ LossUnit loss_unit(const std::string& source, const std::string& tokenizer, cons
   if (source == "synthetic") {
     return {"nats per token", "synthetic"};
   }
-  const bool bytes = tokenizer == "bytes" && (source == "text" || source == "chat");
+  const bool bytes = of.tokenizer == "bytes" && (source == "text" || source == "chat");
   return bytes ? LossUnit{"nats per byte", "bytes"} : LossUnit{"nats per token", ""};
 }
 

@@ -1,5 +1,5 @@
-// What a run's losses are of: a nat per byte, per token of one tokenizer or per pair of answers. Losses of unlike units
-// are not ranked.
+// What a run's losses are of: a nat per byte, per token of one tokenizer or per pair of answers, or what an objective
+// of a plugin measures. Losses of unlike units are not ranked.
 #pragma once
 
 #include <filesystem>
@@ -12,9 +12,12 @@ struct LossUnit {
   std::string tokens;  // which tokens: equal for equal ones; empty: not known
 };
 
-// source, tokenizer: data.source and data.tokenizer as the run's configuration says them; "" where it does not. run:
-// its folder, which keeps its tokenizer; empty: not known.
-LossUnit loss_unit(const std::string& source, const std::string& tokenizer, const std::filesystem::path& run);
+// As the run's configuration says them; "" where it does not.
+struct LossSettings {
+  std::string source, tokenizer, objective;  // data.source, data.tokenizer, train.objective
+};
+// run: its folder, which keeps its tokenizer; empty: not known.
+LossUnit loss_unit(const LossSettings& of, const std::filesystem::path& run);
 
 // Whether losses in both can be ranked. What is not known is taken for equal.
 bool comparable(const LossUnit& a, const LossUnit& b);

@@ -16,6 +16,7 @@
 
 #include "core/base/text_file.h"
 #include "core/checkpoint/disk.h"
+#include "core/objectives/kinds.h"
 
 namespace orthant {
 
@@ -79,12 +80,6 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
     json["passed_over"] = true;
   }
   json["loss"] = r.loss;
-  if (r.distil_loss.has_value()) {
-    json["distil_loss"] = *r.distil_loss;
-  }
-  if (r.mtp_loss.has_value()) {
-    json["mtp_loss"] = *r.mtp_loss;
-  }
   json["aux_loss"] = r.aux_loss;
   json["z_loss"] = r.z_loss;
   json["grad_norm"] = r.grad_norm;
@@ -109,14 +104,11 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   }
   if (line.validation.has_value()) {
     json["validation_loss"] = line.validation->loss;
-    if (line.validation->mtp_loss.has_value()) {
-      json["validation_mtp_loss"] = *line.validation->mtp_loss;
-    }
     for (const auto& [name, loss] : line.validation->sets) {
       json["validation_losses"][name] = loss;
     }
     add_bits_per_byte(json, line);
-    for (const auto& [key, value] : line.validation->metrics) {
+    for (const auto& [key, value] : line.validation->figures) {
       json["validation_" + key] = value;
     }
   }
@@ -142,6 +134,10 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   }
   if (!line.alarms.empty()) {
     json["alarms"] = line.alarms;
+  }
+  for (const auto& [name, value] : r.figures) {
+    require(!json.contains(name), "an objective reports a figure '{}', which metrics.jsonl has already", name);
+    json[name] = value;
   }
   for (const auto& [key, value] : r.metrics) {
     json[key] = value;
@@ -304,6 +300,23 @@ std::string human_duration(double seconds) {
   return s >= 60 ? fmt::format("{}m{:02}s", s / 60, s % 60) : fmt::format("{}s", s);
 }
 
+Progress::Progress(const Settings& settings, std::int64_t first_step, int columns)
+    : steps_(settings.run.steps),
+      first_step_(first_step),
+      batch_(settings.batch),
+      objectives_(objectives_of(settings)),
+      columns_(columns) {}
+
+std::vector<std::string> Progress::told_of(const std::map<std::string, double>& figures, bool training) const {
+  std::vector<std::string> told;
+  for (const Objective* objective : objectives_) {
+    if (std::string text = objective->told(figures, training); !text.empty()) {
+      told.push_back(std::move(text));
+    }
+  }
+  return told;
+}
+
 std::string Progress::text(const MetricsLine& line, double elapsed_seconds) const {
   const StepReport& r = *line.report;
   const std::int64_t done = r.step + 1;
@@ -318,23 +331,16 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
   if (line.mfu.has_value()) {
     text += fmt::format("  MFU {:.1f}%", 100 * *line.mfu);
   }
-  if (r.distil_loss.has_value()) {
-    text += fmt::format("  distil {:.4f}", *r.distil_loss);
-  }
-  if (r.mtp_loss.has_value()) {
-    text += fmt::format("  mtp {:.4f}", *r.mtp_loss);
-  }
-  if (const auto right = r.metrics.find("rewards/accuracies"); right != r.metrics.end()) {
-    text += fmt::format("  preferred {:.1f}%  margin {:.3f}", 100 * right->second, r.metrics.at("rewards/margins"));
+  for (const std::string& told : told_of(r.figures, true)) {
+    text += "  " + told;
   }
   if (!r.layers.empty()) {
     text += fmt::format("  dropped {:.1f}%  load {:.2f}", 100 * r.drop_rate(), r.expert_load_max_over_mean());
   }
   if (line.validation.has_value()) {
     text += fmt::format("  validation {:.4f}", line.validation->loss);
-    if (const auto right = line.validation->metrics.find("rewards/accuracies");
-        right != line.validation->metrics.end()) {
-      text += fmt::format(" (preferred {:.1f}%)", 100 * right->second);
+    for (const std::string& told : told_of(line.validation->figures, false)) {
+      text += fmt::format(" ({})", told);
     }
     for (const auto& [name, loss] : line.validation->sets) {
       text += fmt::format("  {} {:.4f}", name, loss);

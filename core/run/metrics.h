@@ -68,8 +68,8 @@ void sync_metrics(const std::filesystem::path& file, const Disk& disk = Disk());
 // One line that overwrites itself on a terminal `columns` wide; a plain line per logged step otherwise (columns 0).
 class Progress {
  public:
-  Progress(const Settings& settings, std::int64_t first_step, int columns)
-      : steps_(settings.run.steps), first_step_(first_step), batch_(settings.batch), columns_(columns) {}
+  // The catalogue of the settings outlives it.
+  Progress(const Settings& settings, std::int64_t first_step, int columns);
   void show(const MetricsLine& line, double elapsed_seconds);
   // Ends the overwritten line, so that other text can follow.
   void finish();
@@ -78,8 +78,12 @@ class Progress {
   std::string text(const MetricsLine& line, double elapsed_seconds) const;
 
  private:
+  // What objectives tell of their figures.
+  std::vector<std::string> told_of(const std::map<std::string, double>& figures, bool training) const;
+
   std::int64_t steps_, first_step_;
   BatchSettings batch_;
+  std::vector<const Objective*> objectives_;
   int columns_;
   bool open_ = false;
 };

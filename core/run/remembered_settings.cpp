@@ -14,10 +14,10 @@ namespace orthant {
 namespace {
 
 constexpr std::array<std::string_view, 6> whole_tables = {"data", "model", "moe", "lora", "optimizer", "preference"};
-constexpr std::array<std::string_view, 12> single_keys = {"run.skip_not_finite", "run.seed",      "run.dtype",
-                                                          "batch.sequences",     "train.freeze",  "train.train_only",
-                                                          "train.mtp_weight",    "distil.weight", "distil.temperature",
-                                                          "batch.grow_after",    "batch.grow_to", "run.steps"};
+constexpr std::array<std::string_view, 13> single_keys = {
+    "train.objective",  "run.skip_not_finite", "run.seed",         "run.dtype",     "batch.sequences",
+    "train.freeze",     "train.train_only",    "train.mtp_weight", "distil.weight", "distil.temperature",
+    "batch.grow_after", "batch.grow_to",       "run.steps"};
 
 constexpr const char* steps_key = "run.steps";
 

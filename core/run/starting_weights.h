@@ -17,8 +17,8 @@ class CheckpointReader;
 std::filesystem::path starting_checkpoint(const std::filesystem::path& from, const char* key = "[train] from");
 // The same of the model that is read beside it (teacher_config.h).
 inline std::filesystem::path teacher_checkpoint(const Settings& settings) {
-  const NamedTeacher named = teacher_of(settings);
-  return starting_checkpoint(named.folder, named.key);
+  const ReferenceModel named = teacher_of(settings);
+  return starting_checkpoint(named.folder, named.key.c_str());
 }
 
 // Refuses a checkpoint whose parameters are not those of the model. Errors: ConfigError naming some that are missing,

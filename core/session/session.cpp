@@ -262,11 +262,16 @@ void check_teacher(const Config& config) {
   }
 }
 
-// A teacher has no depth of multi-token prediction, and its head is on the last stage. Beside a reference of pairs
-// depths are refused by themselves.
+// A teacher has no depth of multi-token prediction, and its head is on the last stage. An objective that takes no
+// depths refuses them by itself.
 void check_heads_meet(const Plan& plan) {
-  const int stage = plan.stage_of_layer(head_layer(plan.settings()));
-  if (stage != plan.stages() - 1 && !learns_preferences(plan.settings())) {
+  const Settings& settings = plan.settings();
+  const int stage = plan.stage_of_layer(head_layer(settings));
+  const std::vector<ObjectiveRefusal> refusals = objective_of(settings).refusals(settings);
+  const bool refused = std::any_of(refusals.begin(), refusals.end(), [](const ObjectiveRefusal& refusal) {
+    return refusal.keys.front() == "model.mtp_depth";
+  });
+  if (stage != plan.stages() - 1 && !refused) {
     throw SettingError(
         "model.mtp_depth",
         fmt::format("model.mtp_depth: its blocks have the last of {} stages to themselves, and the head, "

@@ -7,25 +7,12 @@
 #include "core/session/session.h"
 
 namespace orthant {
-namespace {
 
 namespace fs = std::filesystem;
 
-}  // namespace
-
-NamedTeacher teacher_of(const Settings& s) {
-  if (!learns_preferences(s)) {
-    return {s.distil.teacher, "distil.teacher", "[distil] teacher"};
-  }
-  if (s.preference.reference.empty()) {
-    return {s.train.from, "train.from", "[train] from, the reference"};
-  }
-  return {s.preference.reference, "preference.reference", "[preference] reference"};
-}
-
 Config teacher_config(const Config& student) {
   const Settings& ours = student.settings;
-  const NamedTeacher named = teacher_of(ours);
+  const ReferenceModel named = teacher_of(ours);
   const fs::path file = named_run(named.folder) / "config.resolved.toml";
   if (!fs::exists(file)) {
     throw SettingError(named.setting, fmt::format("{}: '{}' is missing: it tells the shape of the model; give "
@@ -34,7 +21,7 @@ Config teacher_config(const Config& student) {
   }
   Config teacher = load_config(
       file.string(),
-      {"data.source=\"synthetic\"", "data.tokenizer=\"bytes\"", "run.graphs=false",
+      {"data.source=\"synthetic\"", "train.objective=\"\"", "data.tokenizer=\"bytes\"", "run.graphs=false",
        fmt::format("data.sequence_length={}", ours.data.sequence_length),
        fmt::format("batch.sequences={}", ours.batch.sequences),
        fmt::format("batch.micro_batch={}", ours.batch.micro_batch), "batch.grow_after=[]", "batch.grow_to=[]"},
@@ -54,7 +41,7 @@ Config teacher_config(const Config& student) {
   theirs.optimizer.state_dtype = StateType::fp32;  // what is frozen has none, and 8 bits for nothing are refused
   theirs.optimizer.lr_of = theirs.optimizer.no_decay = {};  // names of our parameters
   theirs.optimizer.lr_scales = {};
-  theirs.train = {.from = "", .freeze = {"*"}, .train_only = {}};
+  theirs.train = {.objective = "", .from = "", .freeze = {"*"}, .train_only = {}};
   theirs.data.source = "synthetic";  // nothing is asked of its tokens
   theirs.distil = {};
   teacher.plugins = student.plugins;

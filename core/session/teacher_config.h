@@ -1,20 +1,17 @@
 // The model that is read beside the one that trains, as a configuration: its own model, in the student's layout, on the
-// student's batches. It is the teacher of [distil] (docs/guides/distil.md), or the reference of [preference]
-// (docs/guides/preference.md).
+// student's batches. Which one is the objective's to say: the teacher of [distil] (docs/guides/distil.md), or the
+// reference of [preference] (docs/guides/preference.md).
 #pragma once
 
-#include <string>
+#include <orthant/objective.h>
 
 #include "core/config/config.h"
 
 namespace orthant {
 
-struct NamedTeacher {
-  std::string folder;   // a run's or a checkpoint's; empty: there is none
-  const char* setting;  // that names it: "distil.teacher"
-  const char* key;      // the same for messages: "[distil] teacher"
-};
-NamedTeacher teacher_of(const Settings& student);
+inline ReferenceModel teacher_of(const Settings& student) {
+  return objective_of(student).reference(student);
+}
 
 inline bool has_teacher(const Config& config) {
   return !teacher_of(config.settings).folder.empty();

@@ -5,6 +5,8 @@
 // Thread safety: one per rank; not shared. Every rank makes the same calls.
 #pragma once
 
+#include <orthant/objective.h>
+
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,7 +14,6 @@
 
 #include "core/config/config.h"
 #include "core/data/batch.h"
-#include "core/layers/distil_loss.h"
 #include "core/model/model.h"
 #include "core/session/session.h"
 #include "core/train/executor.h"

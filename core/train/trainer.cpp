@@ -3,16 +3,13 @@
 #include <orthant/gate.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "core/arch/parameter_table.h"
 #include "core/base/output.h"
-#include "core/layers/preference_loss.h"
 #include "core/plan/keeper_chain.h"
 #include "core/plan/recompute_rule.h"
 #include "core/plan/schedule_check.h"
-#include "core/session/teacher_config.h"
 #include "core/trace/tracing_stream.h"
 #include "core/train/early_updates.h"
 #include "core/train/micro_batches.h"
@@ -35,6 +32,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
       stream_(stream),
       source_(source),
       teacher_(teacher),
+      objectives_(plan.settings()),
       shares_(batch_shares(plan)),
       ranks_(plan.mesh().worker_group("gradient norm")),
       world_(plan.mesh().workers() == 1 ? ranks_ : plan.mesh().world_group("all ranks")),
@@ -45,23 +43,17 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
       optimizer_(plan, model_->parameters(), stream),
       executor_(plan, stream, micro_batch_tokens(plan)),
       observers_(plan.settings()) {
-  const NamedTeacher named = teacher_of(plan.settings());
+  const ReferenceModel& named = objectives_.reference();
   require((teacher == nullptr) == named.folder.empty(), "{} = '{}', and the trainer was given {}", named.setting,
           named.folder, teacher == nullptr ? "no such model" : "one");
   Device& device = plan.device();
-  const std::int64_t depths = plan.settings().model.mtp_depth;
-  const bool pairs = learns_preferences(plan.settings());
-  sum_storage_ = device.empty(DType::f64, {static_cast<std::int64_t>(main_sums) + (pairs ? pair_sums : depths)});
-  if (pairs) {
-    sums_.preference = sum_storage_.slice(main_sums, {pair_sums});
-  }
+  const std::int64_t own = objectives_.sums();
+  sum_storage_ = device.empty(DType::f64, {own + 2});
+  objective_sums_ = sum_storage_.slice(0, {own});
+  sums_.objectives = objectives_.in(objective_sums_);
   sums_.loss = sum_storage_.slice(0, {1});
-  sums_.balance = sum_storage_.slice(1, {1});
-  sums_.z = sum_storage_.slice(2, {1});
-  sums_.distil = sum_storage_.slice(3, {1});
-  if (depths > 0) {
-    sums_.mtp = sum_storage_.slice(main_sums, {depths});
-  }
+  sums_.balance = sum_storage_.slice(own, {1});
+  sums_.z = sum_storage_.slice(own + 1, {1});
   sums_.teacher = teacher;
   if (device.asynchronous()) {
     beside_ = device.make_side_stream();
@@ -84,16 +76,11 @@ const BatchShare& Trainer::share_of(std::int64_t step) const {
 
 Trainer::Load Trainer::read(std::int64_t step) const {
   const Phase phase(stream_, "batch");
-  Load load;
+  Load load{.micro_batches = {}, .counts = std::vector<std::int64_t>(objectives_.counts(), 0)};
   const BatchShare& share = share_of(step);
   for (int m = 0; m < share.micro_batches; ++m) {
     load.micro_batches.push_back(source_.train(step, share.first + m * share.micro_batch, share.micro_batch));
-    const TokenCounts held = held_tokens(load.micro_batches.back(), plan_);
-    load.counted += held.counted;
-    load.valid += held.valid;
-    load.chosen += held.chosen;
-    load.ahead.resize(held.ahead.size());
-    std::transform(held.ahead.begin(), held.ahead.end(), load.ahead.begin(), load.ahead.begin(), std::plus<>());
+    load.valid += objectives_.count(load.micro_batches.back(), plan_, load.counts);
   }
   return load;
 }
@@ -115,19 +102,16 @@ Trainer::Load Trainer::load(std::int64_t step) {
   }
   Load load = known ? std::move(ahead->load) : read(step);
   const Phase phase(stream_, "batch");
-  std::vector<std::int64_t> counts = {load.counted, load.valid, load.chosen};
-  counts.insert(counts.end(), load.ahead.begin(), load.ahead.end());
-  all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
-  load.counted = counts[0];
-  load.valid = counts[1];
-  load.chosen = counts[2];
-  load.ahead.assign(counts.begin() + 3, counts.end());
+  load.counts.push_back(load.valid);
+  all_reduce_values(load.counts, ReduceOp::sum, tokens_, stream_);
+  load.valid = load.counts.back();
+  load.counts.pop_back();
   if (load.valid <= 0) {
     require_all_alive(tokens_, stream_);
     fail("step {} has no token", step);
   }
-  if (load.counted <= 0) {  // conversations without an answer
-    load.counted = 1;       // the loss is 0, and nothing is divided by 0
+  if (load.counts.front() <= 0) {  // conversations without an answer
+    load.counts.front() = 1;       // the loss is 0, and nothing is divided by 0
     if (plan_.mesh().rank() == 0) {
       say("orthant: note: step {} has no token that counts in the loss, which is 0", step + 1);
     }
@@ -147,12 +131,9 @@ StepContext Trainer::context(const Load& load, const DeviceBatch& batch, std::in
           .capacity_share = observers_.capacity_share(),
           .micro_batch = micro_batch,
           .training = true,
-          .loss_scale = static_cast<float>(1.0 / static_cast<double>(load.counted)),
+          .loss_scale = static_cast<float>(1.0 / static_cast<double>(load.counts.front())),
           .aux_scale = static_cast<float>(moe.aux_loss / valid),
-          .z_scale = static_cast<float>(moe.z_loss / valid),
-          .nll_scale = load.chosen == 0 ? 0.0f
-                                        : static_cast<float>(plan_.settings().preference.nll_weight /
-                                                             static_cast<double>(load.chosen))};
+          .z_scale = static_cast<float>(moe.z_loss / valid)};
 }
 
 HookContext Trainer::at_end_of(std::int64_t step) const {
@@ -170,12 +151,7 @@ std::vector<DeviceBatch> Trainer::upload_all(const Load& load) {
 void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step,
                   BackwardListener* listener) {
   model_->begin_step();
-  sums_.mtp_scale.clear();
-  for (const std::int64_t counted : load.ahead) {
-    const double depths = static_cast<double>(load.ahead.size());
-    const double tokens = static_cast<double>(std::max<std::int64_t>(counted, 1));
-    sums_.mtp_scale.push_back(static_cast<float>(plan_.settings().train.mtp_weight / depths / tokens));
-  }
+  objectives_.set_counts(sums_.objectives, load.counts);
   stream_.fill(sum_storage_, 0);
   stream_.fill(sums_.choices, 0);
   if (teacher_ != nullptr) {
@@ -208,14 +184,7 @@ std::vector<Instr> Trainer::forward_passes(int micro_batches) const {
 
 void Trainer::sum_over_ranks() {
   if (!plan_.counts_tokens(Region::head, false)) {
-    stream_.fill(sums_.loss, 0);
-    stream_.fill(sums_.distil, 0);
-    if (sums_.mtp.defined()) {
-      stream_.fill(sums_.mtp, 0);
-    }
-    if (sums_.preference.defined()) {
-      stream_.fill(sums_.preference, 0);
-    }
+    stream_.fill(objective_sums_, 0);
   }
   if (!plan_.counts_tokens(Region::router, true)) {
     stream_.fill(sums_.balance, 0);
@@ -225,13 +194,6 @@ void Trainer::sum_over_ranks() {
   if (ranks_.size() > 1) {
     ranks_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
   }
-}
-
-std::vector<double> Trainer::all_sums() {
-  sum_over_ranks();
-  std::vector<double> sums(static_cast<std::size_t>(sum_storage_.elements()));
-  stream_.download(sums.data(), sum_storage_);
-  return sums;
 }
 
 // All that is enqueued before anybody waits: what a step has summed, over the ranks that train one model. updates:

@@ -19,6 +19,7 @@
 #include "core/plan/batch_share.h"
 #include "core/train/executor.h"
 #include "core/train/gradient_norm.h"
+#include "core/train/objectives.h"
 #include "core/train/observers.h"
 #include "core/train/optimizer_step.h"
 #include "core/train/readback.h"
@@ -31,10 +32,9 @@ namespace orthant {
 // Losses in nats per token, or per pair of answers.
 struct Validation {
   double loss = 0;
-  std::optional<double> mtp_loss;                    // of the same sequences, as StepReport's
   std::vector<std::pair<std::string, double>> sets;  // by name, in the source's order
   std::vector<ValidatedRouting> routing;
-  std::map<std::string, double> metrics;  // of pairs: "rewards/accuracies" and the like, over all that `loss` is of
+  std::map<std::string, double> figures;  // as StepReport's, over all that `loss` is of
 };
 
 class Trainer {
@@ -94,9 +94,9 @@ class Trainer {
  private:
   struct Load {
     std::vector<HostBatch> micro_batches;
-    // Of the global batch: tokens that count, or pairs; tokens that are not padding; of pairs, those of chosen answers.
-    std::int64_t counted = 0, valid = 0, chosen = 0;
-    std::vector<std::int64_t> ahead;  // of each depth of model.mtp_depth, those that count in its loss
+    // Of the global batch: tokens that are not padding, and what the objectives count.
+    std::int64_t valid = 0;
+    std::vector<std::int64_t> counts;
   };
   struct Begun {
     Load load;
@@ -110,8 +110,7 @@ class Trainer {
     Load load;
     std::exception_ptr failure;
   };
-  void sum_over_ranks();           // sum_storage_, once a step
-  std::vector<double> all_sums();  // sum_storage_ of all ranks; waits for the device
+  void sum_over_ranks();  // sum_storage_, once a step
   const BatchShare& share_of(std::int64_t step) const;
   Load read(std::int64_t step) const;
   Load load(std::int64_t step);
@@ -129,17 +128,10 @@ class Trainer {
   void add_counters(StepReport& report, std::span<const std::int64_t> choices, std::int64_t valid) const;
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
   struct Measured {
-    std::vector<double> sums;              // sum_storage_
-    std::int64_t counted = 0, chosen = 0;  // as in Load
-    std::vector<std::int64_t> ahead = {};  // as in Load
+    std::vector<double> sums;          // objective_sums_, over all ranks
+    std::vector<std::int64_t> counts;  // as in Load
     void add(const Measured& other);
   };
-  // Mean loss, and what is told of pairs, of sums over all ranks.
-  double loss_of(const Measured& of) const;
-  std::map<std::string, double> pair_metrics(const Measured& of) const;
-  // Of sum_storage_: the mean of the depths' losses, each a sum over the tokens that count in it; nothing where there
-  // is no depth.
-  static std::optional<double> mtp_loss(std::span<const double> sums, std::span<const std::int64_t> counted);
   Validation validate(ValidationRouting* routing);
   Measured measure(const HeldOut& set, int first_pass, ValidationRouting* routing);
   std::int64_t passes_over(const HeldOut& set) const;
@@ -151,6 +143,7 @@ class Trainer {
   Stream& stream_;
   const BatchSource& source_;
   Teacher* teacher_;
+  const Objectives objectives_;
   const std::vector<BatchShare> shares_;  // by the size of the batch
   int micro_batches_ = 0;                 // of the step that began last; 0: none has
   Group& ranks_;  // that train one model, for norms and sums: all of them unless workers are independent
@@ -170,12 +163,11 @@ class Trainer {
   std::optional<ReadAhead> ahead_;
   StepSums sums_;
   std::unique_ptr<Stream> beside_;  // StepSums::beside, where the main stream works behind the host
-  static constexpr std::size_t main_sums = 4;
-  // f64: loss, balance, z, distil, then the loss of each depth of model.mtp_depth; of pairs StepSums::preference.
-  Tensor sum_storage_;
-  Tensor sum_squares_;  // f64 [1]
-  Tensor factor_;       // f32 [1]
-  Tensor finite_;       // f32 [1]: 1, NaN where the step is not finite
+  Tensor sum_storage_;              // f64: those of the objectives, then balance and z
+  Tensor objective_sums_;           // of these
+  Tensor sum_squares_;              // f64 [1]
+  Tensor factor_;                   // f32 [1]
+  Tensor finite_;                   // f32 [1]: 1, NaN where the step is not finite
   int routed_layers_ = 0;
 };
 

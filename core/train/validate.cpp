@@ -79,9 +79,7 @@ void Trainer::Measured::add(const Measured& other) {
     std::transform(more.begin(), more.end(), all.begin(), all.begin(), std::plus<>());
   };
   add_to(sums, other.sums);
-  add_to(ahead, other.ahead);
-  counted += other.counted;
-  chosen += other.chosen;
+  add_to(counts, other.counts);
 }
 
 Validation Trainer::validate(ValidationRouting* routing) {
@@ -95,15 +93,15 @@ Validation Trainer::validate(ValidationRouting* routing) {
   for (const NamedSet& set : source_.sets()) {
     const Measured of_set = measure(*set.sequences, pass, routing);
     pass += static_cast<int>(passes_over(*set.sequences));
-    require(of_set.counted > 0, "validation set '{}' has no token to measure", set.name);
-    found.sets.emplace_back(set.name, loss_of(of_set));
+    require(of_set.counts.front() > 0, "validation set '{}' has no token to measure", set.name);
+    found.sets.emplace_back(set.name, objectives_.report(of_set.sums, of_set.counts, false).loss);
     all_sets.add(of_set);
   }
   const Measured& told = source_.validation_sequences() > 0 ? held_out : all_sets;
-  require(told.counted > 0, "the held-out part has no token to measure");
-  found.loss = loss_of(told);
-  found.mtp_loss = mtp_loss(told.sums, told.ahead);
-  found.metrics = pair_metrics(told);
+  require(told.counts.front() > 0, "the held-out part has no token to measure");
+  ObjectiveReport learned = objectives_.report(told.sums, told.counts, false);
+  found.loss = learned.loss;
+  found.figures = std::move(learned.figures);
   return found;
 }
 
@@ -118,7 +116,8 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
   const std::int64_t all = set.validation_sequences(), per_pass = shares_.front().micro_batch;
   const Turns turns = turns_of(plan_);
   stream_.fill(sum_storage_, 0);
-  std::vector<std::int64_t> counted(3 + static_cast<std::size_t>(plan_.settings().model.mtp_depth), 0);
+  std::vector<std::int64_t> counts(objectives_.counts(), 0);
+  std::int64_t valid = 0;
   auto read_pass = [&](int pass) {
     const std::int64_t first = (pass * turns.of + turns.mine) * per_pass;
     const std::int64_t real = std::clamp<std::int64_t>(all - first, 0, per_pass);
@@ -137,27 +136,24 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
   // A reference reads what it is compared on: as many passes at once as the largest step has micro-batches, whose
   // activations it may keep.
   const int passes = static_cast<int>(passes_over(set));
-  const int at_once = sums_.preference.defined() ? shares_.back().micro_batches : passes;
+  const bool compared = objectives_.reference().measures;
+  const int at_once = compared ? shares_.back().micro_batches : passes;
   RoutingTap* const training = std::exchange(sums_.tap, routing);
   for (int begin = 0; begin < passes; begin += at_once) {
     const int count = std::min(at_once, passes - begin);
     std::vector<HostBatch> hosts;
-    for (int i = 0; i < count && sums_.preference.defined(); ++i) {
+    for (int i = 0; i < count && compared; ++i) {
       hosts.push_back(read_pass(begin + i));
     }
-    if (!hosts.empty()) {
+    if (compared) {
       teacher_->begin_step(hosts, 0);
     }
     auto load_pass = [&](int pass) {
-      if (!hosts.empty()) {
+      if (compared) {
         teacher_->read(pass);
       }
-      const HostBatch host = hosts.empty() ? read_pass(begin + pass) : hosts[static_cast<std::size_t>(pass)];
-      const TokenCounts held = held_tokens(host, plan_);
-      counted[0] += held.counted;
-      counted[1] += held.chosen;
-      counted[2] += held.valid;
-      std::transform(held.ahead.begin(), held.ahead.end(), counted.begin() + 3, counted.begin() + 3, std::plus<>());
+      const HostBatch host = compared ? hosts[static_cast<std::size_t>(pass)] : read_pass(begin + pass);
+      valid += objectives_.count(host, plan_, counts);
       return upload(host, plan_, stream_);
     };
     ValidationWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false},
@@ -165,12 +161,16 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
     executor_.run(forward_passes(count), work);
   }
   sums_.tap = training;
-  all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
-  if (sums_.preference.defined() && counted[2] > 0) {
-    counted[0] = std::max<std::int64_t>(counted[0], 1);  // 0 in a plan, whose ranks know of no others
+  counts.push_back(valid);
+  all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
+  if (objectives_.over_sequences() && counts.back() > 0) {
+    counts.front() = std::max<std::int64_t>(counts.front(), 1);  // 0 in a plan, whose ranks know of no others
   }
-  return {
-      .sums = all_sums(), .counted = counted[0], .chosen = counted[1], .ahead = {counted.begin() + 3, counted.end()}};
+  counts.pop_back();
+  sum_over_ranks();
+  std::vector<double> sums(static_cast<std::size_t>(objective_sums_.elements()));
+  stream_.download(sums.data(), objective_sums_);
+  return {.sums = std::move(sums), .counts = std::move(counts)};
 }
 
 }  // namespace orthant

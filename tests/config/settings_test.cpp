@@ -152,6 +152,7 @@ expert_bias = true
 zero_experts = 0  # routing to others cannot be recorded
 zero_expert = "zero"
 [train]
+objective = "cross_entropy"
 from = "base"
 freeze = ["*norm.weight"]
 train_only = ["*.experts.*"]
@@ -301,6 +302,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.data.text_key, "body");
   EXPECT_EQ(s.moe.zero_experts, 0);
   EXPECT_EQ(s.moe.zero_expert, ZeroExpert::zero);
+  EXPECT_EQ(s.train.objective, "cross_entropy");
   EXPECT_THAT(s.train.from, testing::EndsWith("/base"));
   EXPECT_THAT(s.train.freeze, ElementsAre("*norm.weight"));
   EXPECT_THAT(s.train.train_only, ElementsAre("*.experts.*"));

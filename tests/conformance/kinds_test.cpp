@@ -45,6 +45,7 @@ const Example examples[] = {
      {"ffn gated_unit: parity", "ffn gated_unit: guarded", "ffn gated_unit: parameters", "ffn gated_unit: gradients",
       "ffn gated_unit: recompute"}},
     {"arithmetic", {"source arithmetic: parity", "source arithmetic: guarded", "source arithmetic: sequences"}},
+    {"focal", {"objective focal: parity", "objective focal: guarded", "objective focal: gradients", "parity"}},
     {"spike_watcher", {"hook spike_watcher: ranks", "hook spike_watcher: restore"}},
     {"capacity_schedule", {"hook capacity_schedule: ranks", "hook capacity_schedule: restore"}},
 };
@@ -89,6 +90,9 @@ const Fault faults[] = {
     {"arithmetic", "order", "source arithmetic: sequences", "is another one"},
     {"arithmetic", "nothing", "source arithmetic: sequences", "source 'arithmetic' opens nothing"},
     {"arithmetic", "range", "source arithmetic: sequences", "token 20 is outside its vocabulary of 13"},
+    {"focal", "slope", "objective focal: gradients", "but the loss changes by"},
+    {"focal", "own_columns", "objective focal: parity", "tensor"},
+    {"focal", "few_rows", "objective focal: gradients", "has learned from 0 of"},
     {"spike_watcher", "own_way", "hook spike_watcher: ranks", "on ranks 0 and 1"},
     {"spike_watcher", "forgets", "hook spike_watcher: restore", "saved after step 1"},
 };

@@ -1,16 +1,18 @@
 // The loss of a student against its definition in fp64, its gradient against finite differences of that, on one rank
 // and where ranks divide the vocabulary.
 #include <gtest/gtest.h>
+#include <orthant/catalogue.h>
+#include <orthant/objective.h>
 #include <orthant/random.h>
 
 #include <algorithm>
 #include <cmath>
 #include <mutex>
 
-#include "core/layers/distil_loss.h"
 #include "core/layers/layer.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
+#include "tests/support/given_rows.h"
 
 namespace orthant::distil_loss_test {
 namespace {
@@ -80,8 +82,8 @@ double total(const Values& student, const Values& teacher, const Case& c) {
 
 // What the operation gives, of all columns; each rank has put its own there.
 struct Found {
-  std::vector<float> loss = std::vector<float>(tokens), gradient = std::vector<float>(tokens * words);
-  double divergence = 0;
+  std::vector<float> gradient = std::vector<float>(tokens * words);
+  std::vector<double> sums = {0, 0};  // of -log p(label), and of the divergence
 };
 
 Found computed(const Case& c, const std::string& plugins, int ranks, const std::string& device_name = "cpu") {
@@ -108,34 +110,29 @@ Found computed(const Case& c, const std::string& plugins, int ranks, const std::
       return tensor;
     };
     const Tensor student = slice(logits(1)), teacher = slice(logits(2));
-    const Tensor label = device.empty(DType::i32, {tokens}), loss = device.empty(DType::f32, {tokens});
-    s.upload(label, labels.data());
-    StepSums sums;
-    sums.distil = device.empty(DType::f64, {1});
-    s.fill(sums.distil, 0);
-    const DeviceBatch nothing;
-    const StepContext ctx{.plan = plan, .stream = s, .batch = nothing, .sums = sums, .loss_scale = loss_scale};
-    const VocabularyLoss cross_entropy(plan);
-    DistilLoss distil(cross_entropy);
-    // In two chunks, as the head does.
-    distil.begin(ctx);
-    for (const Range rows : {Range{0, 2}, Range{2, tokens - 2}}) {
-      distil(ctx, loss.rows(rows.begin, rows.count), student.rows(rows.begin, rows.count),
-             teacher.rows(rows.begin, rows.count), label.rows(rows.begin, rows.count), columns.begin);
-    }
-    distil.end(ctx);
-    std::vector<float> own(static_cast<std::size_t>(tokens * columns.count)), losses(tokens);
-    double divergence = 0;
+    DeviceBatch batch;
+    batch.label = device.empty(DType::i32, {tokens});
+    s.upload(batch.label, labels.data());
+    const Tensor found_sums = device.empty(DType::f64, {2});
+    s.fill(found_sums, 0);
+    StepSums unused;
+    const StepContext ctx{.plan = plan, .stream = s, .batch = batch, .sums = unused, .loss_scale = loss_scale};
+    test::GivenRows rows(ctx, plan, student, columns.begin, 3);  // in two chunks
+    test::GivenTeacher taught(teacher);
+    config.settings.catalogue->get<Objective>("distil").run({.counts = {}, .sums = found_sums, .teacher = &taught},
+                                                            rows, ctx);
+    EXPECT_EQ(taught.begun, 0);
+    EXPECT_EQ(rows.learned(), tokens);
+    std::vector<float> own(static_cast<std::size_t>(tokens * columns.count));
+    std::vector<double> sums(2);
     s.download(own.data(), student);
-    s.download(losses.data(), loss);
-    s.download(&divergence, sums.distil);
+    s.download(sums.data(), found_sums);
     const std::lock_guard lock(mutex);
     for (std::int64_t t = 0; t < tokens; ++t) {
       std::copy_n(own.begin() + t * columns.count, columns.count, found.gradient.begin() + t * words + columns.begin);
     }
-    EXPECT_TRUE(communicator.rank() == 0 || found.loss[0] == 0 || losses == found.loss) << "ranks differ";
-    found.loss = losses;
-    found.divergence = divergence;
+    EXPECT_TRUE(found.sums[0] == 0 || sums == found.sums) << "ranks differ";
+    found.sums = sums;
   });
   return found;
 }
@@ -143,13 +140,14 @@ Found computed(const Case& c, const std::string& plugins, int ranks, const std::
 void expect_right(const Case& c, const Found& found) {
   const Values teacher = logits(2);
   Values student = logits(1);
-  double apart = 0;
+  double apart = 0, loss = 0;
   for (std::int64_t t = 0; t < tokens; ++t) {
-    EXPECT_NEAR(found.loss[static_cast<std::size_t>(t)], cross_entropy(student, t), 1e-5) << t;
+    loss += cross_entropy(student, t);
     apart += divergence(student, teacher, t, c.temperature);
   }
   ASSERT_GT(apart, 0.01);
-  EXPECT_NEAR(found.divergence, apart, 1e-5 * std::max(1.0, apart));
+  EXPECT_NEAR(found.sums[0], loss, 3e-5);
+  EXPECT_NEAR(found.sums[1], apart, 1e-5 * std::max(1.0, apart));
   for (std::size_t i = 0; i < student.size(); ++i) {
     const double x = student[i], h = 1e-5;
     student[i] = x + h;

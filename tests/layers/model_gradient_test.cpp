@@ -27,7 +27,8 @@ constexpr double tolerance = 1e-2;  // of the derivatives' norm; a wrong factor 
 
 double total(const StepReport& report, const Settings& settings) {
   const double routed = static_cast<double>(report.layers.size());
-  return report.loss + settings.train.mtp_weight * report.mtp_loss.value_or(0) +
+  const auto ahead = report.figures.find("mtp_loss");
+  return report.loss + settings.train.mtp_weight * (ahead == report.figures.end() ? 0 : ahead->second) +
          routed * (settings.moe.aux_loss * report.aux_loss + settings.moe.z_loss * report.z_loss);
 }
 

@@ -61,6 +61,11 @@ TEST_P(OutOfTree, PartEqualsOneRank) {
       plugins, GetParam().ranks);
 }
 
+TEST_P(OutOfTree, ObjectiveEqualsOneRank) {
+  expect_verified({R"(train.objective="focal")", "batch.micro_batch=1"},
+                  GetParam().tables + table("focal", "gamma = 1.5\nsmoothing = 0.2\n"), GetParam().ranks);
+}
+
 TEST_P(OutOfTree, SourceEqualsOneRank) {
   expect_verified({R"(data.source="arithmetic")", "batch.micro_batch=1"}, GetParam().tables + table("arithmetic"),
                   GetParam().ranks);

@@ -12,6 +12,8 @@
 #include "core/layers/head.h"
 #include "core/modules/make_device.h"
 #include "core/train/micro_batches.h"
+#include "core/train/objectives.h"
+#include "core/objectives/pairs.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
@@ -22,8 +24,9 @@ namespace {
 using test::experiment;
 using Values = std::vector<double>;
 
-constexpr std::int64_t width = 16;  // of test::experiment
-constexpr double scale = 0.5, nll_scale = 0.125;
+constexpr std::int64_t width = 16;                    // of test::experiment
+constexpr std::int64_t pairs = 2, chosen_tokens = 8;  // of the global batch
+constexpr double scale = 1.0 / pairs, nll_scale = 1.0 / chosen_tokens;
 
 // Two pairs and a sequence of padding. The answers are of other lengths, and stand behind prompts.
 struct Case {
@@ -134,19 +137,20 @@ class Fixed final : public TeacherLogits {
 };
 
 struct Found {
-  Values sums = Values(1 + pair_sums);
+  Values sums = Values(pair_sums);
   std::map<std::int64_t, double> matrix;  // by element of the whole
   std::map<std::int64_t, double> input;
 };
 
 Found computed(const Case& c, const std::string& plugins, int ranks, bool training = true,
                const std::string& on = "cpu") {
-  const Config config = experiment(
-      {"data.source=\"pairs\"", fmt::format("data.path=[\"{}\"]", paths::source("README.md")),
-       "train.from=\"/nowhere\"", "data.tokenizer=\"bytes\"", fmt::format("model.vocab_size={}", c.vocabulary),
-       fmt::format("data.sequence_length={}", c.positions), "batch.sequences=3",
-       fmt::format("preference.loss=\"{}\"", c.loss), "preference.beta=0.3", "model.norm=\"rmsnorm\""},
-      plugins);
+  const Config config =
+      experiment({"data.source=\"pairs\"", fmt::format("data.path=[\"{}\"]", paths::source("README.md")),
+                  "train.from=\"/nowhere\"", "data.tokenizer=\"bytes\"",
+                  fmt::format("model.vocab_size={}", c.vocabulary), fmt::format("data.sequence_length={}", c.positions),
+                  "batch.sequences=3", fmt::format("preference.loss=\"{}\"", c.loss), "preference.beta=0.3",
+                  "model.norm=\"rmsnorm\"", fmt::format("preference.nll_weight={}", c.nll_weight)},
+                 plugins);
   const std::int64_t tokens = 3 * c.positions;
   const Values input = numbers(1, tokens * width, 1), matrix = numbers(2, c.vocabulary * width, 0.5),
                reference = numbers(4, c.vocabulary * width, 0.5);
@@ -190,14 +194,14 @@ Found computed(const Case& c, const std::string& plugins, int ranks, bool traini
       group->grad_empty = true;
     }
     StepSums sums;
-    const Tensor all = device->empty(DType::f64, {1 + pair_sums});
+    const Tensor all = device->empty(DType::f64, {pair_sums});
     s.fill(all, 0);
-    sums.loss = all.slice(0, {1});
-    sums.preference = all.slice(1, {pair_sums});
+    const Objectives objectives(config.settings);
+    sums.objectives = objectives.in(all);
+    objectives.set_counts(sums.objectives, std::vector<std::int64_t>{pairs, chosen_tokens});
     StepContext ctx{.plan = plan, .stream = s, .batch = batch, .sums = sums};
     ctx.training = training;
     ctx.loss_scale = static_cast<float>(scale);
-    ctx.nll_scale = static_cast<float>(nll_scale * c.nll_weight);
     HeadLayer layer(store, plan);
     const Tensor x = put(input, static_cast<std::int64_t>(held.size()), held);
     Saved saved;
@@ -207,7 +211,7 @@ Found computed(const Case& c, const std::string& plugins, int ranks, bool traini
     saved = {};
     layer.forward(ctx, x, saved);
     EXPECT_EQ(fixed.begun, 0);
-    std::vector<double> own(1 + pair_sums);
+    std::vector<double> own(pair_sums);
     s.download(own.data(), all);
     std::vector<float> gradient(static_cast<std::size_t>(columns.count * width)), dn(held.size() * width);
     if (training) {
@@ -251,9 +255,9 @@ void expect_right(const Case& c, const std::string& plugins, int ranks, const st
   const Values reference = numbers(4, c.vocabulary * width, 0.5), seen = n;
   const Found found = computed(c, plugins, ranks, true, on);
   const Told told = naive(c, n, matrix, reference, seen);
-  const auto sum = [&](PairSum which) { return found.sums[1 + static_cast<std::size_t>(which)]; };
+  const auto sum = [&](PairSum which) { return found.sums[static_cast<std::size_t>(which)]; };
   const double near = 1e-5 * std::max(1.0, std::abs(told.nll));
-  EXPECT_NEAR(found.sums[0], told.loss, near);
+  EXPECT_NEAR(sum(PairSum::loss), told.loss, near);
   EXPECT_NEAR(sum(PairSum::nll), told.nll, near);
   EXPECT_NEAR(sum(PairSum::reward_chosen) - sum(PairSum::reward_rejected), told.rewards, near);
   EXPECT_EQ(sum(PairSum::right), told.right);

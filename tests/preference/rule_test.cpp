@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-#include "core/layers/preference_rule.h"
+#include "core/objectives/preference_rule.h"
 
 namespace orthant::rule_test {
 namespace {

@@ -202,7 +202,10 @@ TEST_F(CompareResults, LossesOfUnlikeUnitsAreComparedInBitsPerByteOrNotAtAll) {
   EXPECT_NEAR(row(unlike, "validation_bits_per_byte, last")->numbers.ratio, 1, 1e-9);
   EXPECT_THAT(unlike.notes, testing::Contains(testing::AllOf(HasSubstr("nats per byte, those of "),
                                                              HasSubstr("nats per token (tokenizer "))));
-  for (const std::string& with : {other, pairs}) {
+  const std::string focal =
+      run("focal", "source = \"text\"\ntokenizer = \"t.json\"\n[train]\nobjective = \"focal\"\n", 0, "{}");
+  EXPECT_EQ(row(compare_results(focal, focal, std::nullopt), "loss, last 6 lines")->unit, "of objective \"focal\"");
+  for (const std::string& with : {other, pairs, focal}) {
     const ComparedResults nothing = compare_results(words, with, std::nullopt);
     EXPECT_EQ(row(nothing, "loss, last 6 lines"), nullptr) << with;
     EXPECT_EQ(row(nothing, "validation_bits_per_byte, last"), nullptr) << with;

@@ -61,12 +61,10 @@ struct StepReport {
   double lr = 0;            // of this step
   std::int64_t tokens = 0;  // of this step that are not padding
   std::vector<LayerCounters> layers;
-  std::map<std::string, double> metrics = {};  // of keepers and hooks: "NAME.KEY"; of pairs: "rewards/chosen"...
-  // With a teacher (settings.h, DistilSettings), else nothing: temperature^2 KL(q_t || p_t), nats per token.
-  std::optional<double> distil_loss = {};
-  // With model.mtp_depth, else nothing: the mean over its depths of their losses, nats per token, before
-  // train.mtp_weight.
-  std::optional<double> mtp_loss = {};
+  std::map<std::string, double> metrics = {};  // of keepers and hooks: "NAME.KEY"
+  // Figures of the objectives beside the loss (orthant/objective.h): "distil_loss" (temperature^2 KL(q_t || p_t), nats
+  // per token), "mtp_loss" (the mean over depths, before train.mtp_weight), "rewards/chosen"...
+  std::map<std::string, double> figures = {};
   std::vector<LayerRouting> routing = {};    // of `layers`, where this step was measured; else empty
   bool passed_over = false;                  // not finite, and nothing was updated (run.skip_not_finite)
   double drop_rate() const;                  // choices that no expert computed / choices

@@ -211,6 +211,7 @@ struct OptimizerSettings {
 };
 
 struct TrainSettings {
+  std::string objective;  // a kind of Objective (orthant/objective.h); empty: what the other settings imply
   std::string from;  // a run's or a checkpoint's folder, whose weights a new run begins with; absolute; empty: none
   // Patterns of names of parameters ('*' stands for anything). A frozen parameter keeps its value.
   std::vector<std::string> freeze;
@@ -281,11 +282,6 @@ struct Settings {
   MemorySettings memory;
   std::shared_ptr<const Catalogue> catalogue = built_in_catalogue();  // what the names above stand for; never null
 };
-
-// Whether the loss is that of [preference], on pairs of answers.
-inline bool learns_preferences(const Settings& settings) {
-  return settings.data.source == "pairs";
-}
 
 // A batch that grows. Steps count from 0.
 std::vector<std::int64_t> batch_sizes(const BatchSettings& batch);              // in sequences, smallest first

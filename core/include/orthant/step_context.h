@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <orthant/abi/part.h>
@@ -12,6 +13,8 @@
 
 namespace orthant {
 
+struct ObjectiveBatch;  // orthant/objective.h
+
 // One micro-batch on the device. T is the number of tokens that this rank holds: of every sequence, the positions of
 // Plan::positions. Regions that cut these rows further take their run of them: StepContext::rows_in.
 struct DeviceBatch {
@@ -21,9 +24,6 @@ struct DeviceBatch {
   Tensor valid;                   // u8 [T]; 0: padding
   Tensor index;                   // i64 [T], the token's number in the step
   std::int64_t valid_count = 0;   // host: tokens that are not padding
-  // host: of each token the number of the answer that it counts in, or -1; empty where the loss is not of pairs. The
-  // pair of sequence s has the answers 2 s, which is the chosen one, and 2 s + 1.
-  std::vector<std::int32_t> answer;
   // In the attention core, where a rank may hold other positions.
   std::int64_t core_positions = 0;
   Tensor core_first;  // i32 [sequences * core_positions]: the first position that a token sees; undefined: 0
@@ -33,12 +33,8 @@ struct DeviceBatch {
   Tensor whole_valid;  // u8 [sequences * S]
   Tensor whole_index;  // i64 [sequences * S]
   Tensor whole_token;  // i32 [sequences * S]; undefined unless a gate reads it
-  // i32 [T], for each depth of model.mtp_depth: the tokens and labels so many places further on. Label -1: there is
-  // none, or the document has ended.
-  struct Ahead {
-    Tensor token, label;
-  };
-  std::vector<Ahead> ahead;
+  // What objectives have made of it (Objective::upload), the head's first; null: nothing.
+  std::vector<std::shared_ptr<const ObjectiveBatch>> of_objectives;
 };
 
 // What a backward pass computes again instead of keeping it. Nothing random or exchanged is decided twice: masks are
@@ -63,9 +59,9 @@ struct StepContext {
   // Of this micro-batch; the same in its forward and its backward pass (memory.recompute, memory.keep_micro_batches).
   Recompute recompute = Recompute::none;
   bool training = true;  // false: no dropout, no jitter, no gradients, nothing counted
-  // The one scaling of the loss: 1 / tokens of the global batch that count (of a loss of pairs: 1 / its pairs). From
-  // here on gradients are only summed. nll_scale: of the cross entropy of chosen answers, beside a loss of pairs.
-  float loss_scale = 1, aux_scale = 0, z_scale = 0, nll_scale = 0;
+  // The one scaling of the loss: 1 / what the objective's loss is a mean over in the global batch (tokens that count,
+  // or pairs). From here on gradients are only summed.
+  float loss_scale = 1, aux_scale = 0, z_scale = 0;
 
   const Settings& settings() const { return plan.settings(); }
   Device& device() const { return plan.device(); }

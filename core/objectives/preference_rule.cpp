@@ -1,4 +1,4 @@
-#include "core/layers/preference_rule.h"
+#include "core/objectives/preference_rule.h"
 
 #include <cmath>
 

@@ -1,0 +1,23 @@
+// HostBatch: some sequences of the global batch, as the loader hands them to a rank.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <orthant/abi/objective.h>
+
+namespace orthant {
+
+// All vectors have sequences * positions entries, sequence-major.
+struct HostBatch {
+  std::int64_t sequences = 0;
+  std::int64_t positions = 0;
+  std::vector<std::int32_t> token;     // id in [0, vocabulary)
+  std::vector<std::int32_t> label;     // the next token's id; -1: does not count in the loss
+  std::vector<std::int32_t> position;  // within its document (restarts in packed documents)
+  std::vector<std::int32_t> first;     // position in the sequence of the first token of its document
+  std::vector<std::uint8_t> valid;     // 0: padding
+  std::vector<std::int64_t> index;     // global token index in the step: global sequence * positions + position
+};
+
+}  // namespace orthant
