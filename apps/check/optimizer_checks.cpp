@@ -32,7 +32,8 @@ class Subject {
     weight_ = device_->empty(DType::bf16, n);
     stream_->cast(weight_, master_);
     for (const OptimizerState& state : own_states(treatment_)) {
-      state_.push_back(device_->empty(state.dtype, n));
+      state_.push_back(
+          device_->empty(state.dtype, state.over == StateOver::elements ? n : shape_over(state.over, spec.global)));
       stream_->fill(state_.back(), 0);
     }
   }
@@ -49,6 +50,11 @@ class Subject {
     step.factor = scalar(factor);
     step.finite = scalar(std::isnan(factor) ? factor : 1);
     Tensor whole;
+    if (!treatment_.measures.empty()) {
+      measured_step(grad, step, cuts);
+      stream_->synchronize();
+      return;
+    }
     if (treatment_.whole) {
       whole = device_->empty(DType::f32, {grad.elements()});
       each(cuts, [&](std::int64_t begin, std::int64_t count) {
@@ -136,7 +142,104 @@ class Subject {
             .weight_decay = spec_.decay ? settings_.optimizer.weight_decay : 0,
             .method = treatment_.method,
             .factor = {},
-            .finite = {}};
+            .finite = {},
+            .shape = spec_.global};
+  }
+
+  // Rectangles of rows and columns, as the elements between two cuts make them up.
+  template <class Visit>
+  void each_rectangle(const std::vector<std::int64_t>& cuts, Visit visit) const {
+    ParamGroup group;
+    Param p{.spec = spec_};
+    p.size[0] = spec_.global[0];
+    p.size[1] = spec_.global.rank() == 2 ? spec_.global[1] : 1;
+    each(cuts, [&](std::int64_t begin, std::int64_t count) {
+      group.owned_begin = begin;
+      group.owned_elements = group.padded = count;
+      for (const OwnedPiece& piece : owned_pieces(group, p, begin, begin + count)) {
+        visit(begin + piece.begin, piece);
+      }
+    });
+  }
+  UpdateSlice rectangle(const Tensor& grad, const std::vector<Measured>& known, std::int64_t at,
+                        const OwnedPiece& piece) const {
+    const Shape shape{piece.size[0], piece.size[1]};
+    const auto part = [&](const Tensor& t, StateOver over) {
+      return !t.defined()                   ? Tensor()
+             : over == StateOver::rows      ? t.slice(piece.offset[0], {piece.size[0]})
+             : over == StateOver::columns   ? t.slice(piece.offset[1], {piece.size[1]})
+             : over == StateOver::parameter ? t
+                                            : t.slice(at, shape);
+    };
+    UpdateSlice made{.master = part(master_, StateOver::elements),
+                     .weight = part(weight_, StateOver::elements),
+                     .grad = part(grad, StateOver::elements),
+                     .state = {},
+                     .whole = {}};
+    for (std::size_t i = 0; i < state_.size(); ++i) {
+      made.state.push_back(part(state_[i], treatment_.states[i].over));
+    }
+    for (const Measured& of : known) {
+      made.measured.push_back({.rows = part(of.rows, StateOver::rows),
+                               .columns = part(of.columns, StateOver::columns),
+                               .parameter = of.parameter});
+    }
+    return made;
+  }
+
+  // What is measured in slices is summed at once: the bits of a sum depend on the slices.
+  void measured_step(const Tensor& grad, const UpdateStep& step, const std::vector<std::int64_t>& cuts) {
+    const std::int64_t rows = spec_.global[0], columns = elements() / rows;
+    std::vector<Measured> known(treatment_.measures.size());
+    int rounds = 0;
+    for (const Measure& measure : treatment_.measures) {
+      rounds = std::max(rounds, measure.round + 1);
+    }
+    for (int round = 0; round < rounds; ++round) {
+      std::vector<Tensor> all;
+      std::vector<std::size_t> asked;
+      for (std::size_t i = 0; i < known.size(); ++i) {
+        if (treatment_.measures[i].round == round) {
+          asked.push_back(i);
+          all.push_back(device_->empty(DType::f32, {rows, columns}));
+        }
+      }
+      each_rectangle(cuts, [&](std::int64_t at, const OwnedPiece& piece) {
+        std::vector<Tensor> out;
+        for (const Tensor& t : all) {
+          out.push_back(t.slice(at, {piece.size[0], piece.size[1]}));
+        }
+        optimizer_.measure(out, rectangle(grad, known, at, piece), step, round, *stream_);
+      });
+      for (std::size_t i = 0; i < asked.size(); ++i) {
+        known[asked[i]] = measured(all[i], treatment_.measures[asked[i]]);
+      }
+      UpdateSlice slice{.master = {}, .weight = {}, .grad = {}, .state = {}, .whole = {}, .measured = known};
+      for (std::size_t i = 0; i < state_.size(); ++i) {
+        slice.state.push_back(treatment_.states[i].over == StateOver::elements ? Tensor() : state_[i]);
+      }
+      optimizer_.fold(slice, step, round, *stream_);
+    }
+    each_rectangle(cuts, [&](std::int64_t at, const OwnedPiece& piece) {
+      optimizer_.update(rectangle(grad, known, at, piece), step, *stream_);
+    });
+  }
+  Measured measured(const Tensor& of, const Measure& how) {
+    Measured made;
+    const auto reduce = [&](Tensor& to, bool wanted, std::int64_t n, auto call) {
+      if (wanted) {
+        const Tensor wide = device_->empty(DType::f64, {n});
+        stream_->fill(wide, how.how == ReduceOp::sum ? 0 : -std::numeric_limits<double>::infinity());
+        call(wide);
+        to = device_->empty(DType::f32, {n});
+        stream_->cast(to, wide);
+      }
+    };
+    reduce(made.rows, how.rows, of.dim(0), [&](const Tensor& t) { stream_->reduce_matrix(t, {}, {}, of, how.how); });
+    reduce(made.columns, how.columns, of.dim(1),
+           [&](const Tensor& t) { stream_->reduce_matrix({}, t, {}, of, how.how); });
+    reduce(made.parameter, how.parameter, 1, [&](const Tensor& t) { stream_->reduce_matrix({}, {}, t, of, how.how); });
+    return made;
   }
   Tensor numbers(Shape n, int which) {
     const Tensor t = device_->empty(DType::f32, n);

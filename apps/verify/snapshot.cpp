@@ -18,9 +18,9 @@ namespace {
 using Tensors = WholeTensors;
 
 // Whether the part equals, bit for bit, what stands at its place.
-bool same_piece(const std::vector<float>& global, const Param& p, const OwnedPiece& piece,
+bool same_piece(const std::vector<float>& global, const Shape& shape, const OwnedPiece& piece,
                 const std::vector<float>& part) {
-  const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
+  const std::int64_t columns = shape.rank() > 1 ? shape[1] : 1;
   for (std::int64_t r = 0; r < piece.size[0]; ++r) {
     const float* there = global.data() + (piece.offset[0] + r) * columns + piece.offset[1];
     if (std::memcmp(there, part.data() + r * piece.size[1], static_cast<std::size_t>(piece.size[1]) * sizeof(float)) !=
@@ -104,16 +104,16 @@ void run_rank(const Config& config, int steps, Halves halves, Communicator& comm
         for (const Param& p : group->params) {
           for (const StatePiece& part : first_worker ? state_pieces(*group, p) : std::vector<StatePiece>()) {
             const std::string kind = part.state.empty() ? "weight" : part.state;
-            visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part, part.stream(*stream, home)));
+            visit(*group, p, part, kind + "/" + p.spec.name, to_host(part, part.stream(*stream, home)));
           }
         }
       });
     }
   };
-  each_state([&](const ParamGroup& group, const Param& p, const OwnedPiece& piece, const std::string& name,
-                 const std::vector<float>& part) {
+  each_state([&](const ParamGroup& group, const Param& p, const StatePiece& part, const std::string& name,
+                 const std::vector<float>& values) {
     if (p.counted && group.owner) {
-      place_piece(snapshot.state[name], p, piece, part);
+      place_piece(snapshot.state[name], part.global, part.piece, values);
     }
   });
   auto each_gate_state = [&](auto&& visit) {
@@ -146,20 +146,20 @@ void run_rank(const Config& config, int steps, Halves halves, Communicator& comm
   };
   each_weight([&](const ParamGroup& group, const Param& p, std::vector<float>& global, const std::vector<float>& part) {
     if (p.counted && group.sum->rank() == 0) {
-      place_piece(global, p, whole_slice(p), part);
+      place_piece(global, p.spec.global, whole_slice(p), part);
     }
   });
   world.barrier(*stream);
   stream->synchronize();
   each_weight([&](const ParamGroup&, const Param& p, std::vector<float>& global, const std::vector<float>& part) {
-    if (!same_piece(global, p, whole_slice(p), part)) {
+    if (!same_piece(global, p.spec.global, whole_slice(p), part)) {
       snapshot.replica_differences.push_back(
           fmt::format("weight in use/{} on rank {}", p.spec.name, communicator.rank()));
     }
   });
-  each_state([&](const ParamGroup&, const Param& p, const OwnedPiece& piece, const std::string& name,
-                 const std::vector<float>& part) {
-    if (!same_piece(snapshot.state[name], p, piece, part)) {
+  each_state([&](const ParamGroup&, const Param&, const StatePiece& part, const std::string& name,
+                 const std::vector<float>& values) {
+    if (!same_piece(snapshot.state[name], part.global, part.piece, values)) {
       snapshot.replica_differences.push_back(fmt::format("{} on rank {}", name, communicator.rank()));
     }
   });

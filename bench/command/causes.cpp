@@ -33,8 +33,8 @@ OperationClass class_of(std::string_view name) {
               "combine"})) {
     return OperationClass::routing;
   }
-  if (begins({"adamw", "sgd", "descend", "normalize", "clip_factor", "sum_squares", "encode_state", "decode_state",
-              "stochastic_cast"})) {
+  if (begins({"adamw", "sgd", "descend", "normalize", "clip_factor", "sum_squares", "reduce_matrix", "encode_state",
+              "decode_state", "stochastic_cast"})) {
     return OperationClass::optimizer;
   }
   return OperationClass::memory;

@@ -114,6 +114,11 @@ void ForwardingStream::sum(const Tensor& out, const Tensor& x) {
   run("sum", &Stream::sum, out, x);
 }
 
+void ForwardingStream::reduce_matrix(const Tensor& rows, const Tensor& columns, const Tensor& all, const Tensor& x,
+                                     ReduceOp how) {
+  run("reduce_matrix", &Stream::reduce_matrix, rows, columns, all, x, how);
+}
+
 void ForwardingStream::init_normal(const Tensor& w, const RandomKey& key, float std, const SliceMap& at) {
   run("init_normal", &Stream::init_normal, w, key, std, at);
 }

@@ -2,6 +2,7 @@
 // offsets) is checked by the device that has it there.
 #pragma once
 
+#include <orthant/group.h>
 #include <orthant/ops.h>
 
 #include "core/base/check.h"
@@ -122,6 +123,21 @@ inline void check_sum_squares(const Tensor& out, const Tensor& x) {
 inline void check_sum(const Tensor& out, const Tensor& x) {
   require_dtype("sum", "x", x, {DType::f32, DType::bf16, DType::f64});
   require_tensor("sum", "out", out, DType::f64, {1});
+}
+
+inline void check_reduce_matrix(const Tensor& rows, const Tensor& columns, const Tensor& all, const Tensor& x,
+                                ReduceOp how) {
+  require_dtype("reduce_matrix", "x", x, {DType::f32});
+  require_rank("reduce_matrix", "x", x, 2);
+  const auto check = [](const char* name, const Tensor& to, std::int64_t numbers) {
+    if (to.defined()) {
+      require_tensor("reduce_matrix", name, to, DType::f64, {numbers});
+    }
+  };
+  check("rows", rows, x.dim(0));
+  check("columns", columns, x.dim(1));
+  check("all", all, 1);
+  require(how == ReduceOp::sum || how == ReduceOp::max, "reduce_matrix: how is neither sum nor max");
 }
 
 inline void check_init_normal(const Tensor& w) {

@@ -4,35 +4,12 @@
 #include <orthant/weight_average.h>
 
 #include <algorithm>
-#include <cctype>
+#include <optional>
 
 #include "core/layers/state_storage.h"
 
 namespace orthant {
 namespace {
-
-bool plain_name(const std::string& name) {
-  return !name.empty() &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-}
-
-void check_states(const std::vector<OptimizerState>& states, const std::string& optimizer,
-                  const std::string& parameter) {
-  for (auto state = states.begin(); state != states.end(); ++state) {
-    require(plain_name(state->name) && state->name != "weight" && state->name != average_state,
-            "optimizer '{}' has a state '{}' of '{}': expected a name of letters, digits and '_', other than 'weight' "
-            "and '{}', which is the core's (optimizer.ema_decay)",
-            optimizer, state->name, parameter, average_state);
-    require(std::none_of(states.begin(), state, [&](const OptimizerState& other) { return other.name == state->name; }),
-            "optimizer '{}' has two states '{}' of '{}'", optimizer, state->name, parameter);
-    require(state->dtype == DType::f32 || state->dtype == DType::bf16 || state->dtype == DType::f64,
-            "optimizer '{}': state '{}' of '{}' is {}, expected f32, bf16 or f64", optimizer, state->name, parameter,
-            name_of(state->dtype));
-    require(state->code == StateCode::none || state->dtype == DType::f32,
-            "optimizer '{}': state '{}' of '{}' is {}, and only f32 has a code of 8 bits", optimizer, state->name,
-            parameter, name_of(state->dtype));
-  }
-}
 
 // The states of a group, each where its first parameter has it.
 struct Laid {
@@ -45,13 +22,13 @@ Laid& laid_for(std::vector<Laid>& all, const OptimizerState& spec, const Setting
     if (known.state.name == spec.name) {
       require(known.state.dtype == spec.dtype, "optimizer '{}': state '{}' is {} for some parameters, {} for others",
               settings.optimizer.name, spec.name, name_of(known.state.dtype), name_of(spec.dtype));
-      if (known.state.code == spec.code) {
+      if (known.state.code == spec.code && known.state.over == spec.over) {
         return known;
       }
     }
   }
   return all.emplace_back(
-      Laid{.state = {.name = spec.name, .dtype = spec.dtype, .code = spec.code, .values = {}, .runs = {}}});
+      Laid{.state = {.name = spec.name, .dtype = spec.dtype, .code = spec.code, .values = {}, .over = spec.over}});
 }
 
 void add_run(Laid& to, std::int64_t begin, std::int64_t count) {
@@ -69,39 +46,38 @@ void add_run(Laid& to, std::int64_t begin, std::int64_t count) {
 
 }  // namespace
 
-const Optimizer& optimizer_of(const Settings& settings) {
-  return settings.catalogue->get<Optimizer>(settings.optimizer.name);
+Shape shape_over(StateOver over, const Shape& global) {
+  switch (over) {
+    case StateOver::elements: return global;
+    case StateOver::rows: return {global[0]};
+    case StateOver::columns: return {global[1]};
+    case StateOver::parameter: return {1};
+  }
+  fail("a state over {}", static_cast<int>(over));
 }
 
-Treatment treatment_of(const ParamSpec& spec, const Settings& settings) {
-  if (spec.frozen) {
-    return {};
-  }
-  Treatment treatment = optimizer_of(settings).treatment(spec, settings.optimizer);
-  check_states(treatment.states, settings.optimizer.name, spec.name);
-  require(
-      !treatment.whole || !treatment.replays,
-      "optimizer '{}' treats '{}' as a whole and says that it replays updates: one element's depends on others' there",
-      settings.optimizer.name, spec.name);
-  choose_codes(treatment, spec, settings);
-  if (settings.optimizer.ema_decay > 0) {
-    treatment.states.push_back({.name = average_state});  // f32: 8 bits would lose what a step adds
-  }
-  return treatment;
+namespace {
+
+// Of this rank's slice of a parameter.
+std::int64_t count_over(StateOver over, const Param& p) {
+  return over == StateOver::rows ? p.size[0] : over == StateOver::columns ? p.size[1] : 1;
 }
 
-std::span<const OptimizerState> own_states(const Treatment& treatment) {
-  const std::span<const OptimizerState> states = treatment.states;
-  const bool averaged = !states.empty() && states.back().name == average_state;
-  return states.first(states.size() - (averaged ? 1 : 0));
-}
+}  // namespace
 
 void lay_states(ParamGroup& group, const Settings& settings) {
   std::vector<Laid> all;
   const std::int64_t owned_end = group.owned_begin + group.owned_elements;
-  for (const Param& p : group.params) {
+  for (std::size_t i = 0; i < group.params.size(); ++i) {
+    const Param& p = group.params[i];
     for (const OptimizerState& spec : treatment_of(p.spec, settings).states) {
       Laid& laid = laid_for(all, spec, settings);
+      if (spec.over != StateOver::elements) {
+        const std::int64_t numbers = count_over(spec.over, p);
+        laid.state.numbers.push_back({.param = i, .count = numbers, .at = laid.state.elements});
+        laid.state.elements += numbers;
+        continue;
+      }
       ++laid.parameters;
       const std::int64_t begin = std::max(p.begin, group.owned_begin);
       add_run(laid, begin - group.owned_begin, std::min(p.begin + p.elements(), owned_end) - begin);
@@ -149,6 +125,28 @@ const ParamState& state_of(const ParamGroup& group, const std::string& name, std
     }
   }
   fail("'{}' has no state '{}' of its owned elements {} to {}", group.name, name, begin, begin + count);
+}
+
+namespace {
+
+// Null: there is no such number of the parameter.
+const ParamState::Numbers* find_numbers(const ParamState& state, std::size_t param) {
+  const auto found = std::find_if(state.numbers.begin(), state.numbers.end(),
+                                  [&](const ParamState::Numbers& numbers) { return numbers.param == param; });
+  return found == state.numbers.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+Tensor numbers_of(const ParamGroup& group, const OptimizerState& state, std::size_t param) {
+  for (const ParamState& kept : group.states) {
+    if (kept.name == state.name && kept.over == state.over) {
+      if (const ParamState::Numbers* numbers = find_numbers(kept, param)) {
+        return kept.values.slice(numbers->at, {numbers->count});
+      }
+    }
+  }
+  fail("'{}' has no state '{}' of '{}'", group.name, state.name, group.params[param].spec.name);
 }
 
 DType StatePiece::dtype() const {
@@ -206,24 +204,68 @@ void StatePiece::upload(const void* numbers, const Param& param, const Settings&
   }
 }
 
-std::vector<StatePiece> state_pieces(const ParamGroup& group, const Param& param) {
-  return state_pieces(group, param, 0, group.padded);
+namespace {
+
+struct Span {
+  std::int64_t begin = 0, end = 0;
+};
+
+// Of the numbers of a slice those that go with its elements [begin, end).
+Span numbers_with(StateOver over, const Param& p, std::int64_t begin, std::int64_t end) {
+  const std::int64_t columns = p.size[1];
+  switch (over) {
+    case StateOver::rows:
+      return p.offset[1] == 0 ? Span{(begin + columns - 1) / columns, (end + columns - 1) / columns} : Span();
+    case StateOver::columns: return p.offset[0] == 0 ? Span{std::min(begin, columns), std::min(end, columns)} : Span();
+    default:
+      return p.offset[0] == 0 && p.offset[1] == 0 && begin == 0 ? Span{0, std::min<std::int64_t>(end, 1)} : Span();
+  }
 }
 
-std::vector<StatePiece> state_pieces(const ParamGroup& group, const Param& param, std::int64_t first,
-                                     std::int64_t last) {
-  const std::vector<OwnedPiece> owned = owned_pieces(group, param, first, last);
+void add_numbers(std::vector<StatePiece>& to, const ParamGroup& group, const ParamState& state, const Param& p,
+                 const std::optional<Span>& elements) {
+  const ParamState::Numbers* const numbers = find_numbers(state, static_cast<std::size_t>(&p - group.params.data()));
+  if (numbers == nullptr) {
+    return;
+  }
+  Span span{0, numbers->count};
+  if (elements.has_value()) {
+    span = numbers_with(state.over, p, elements->begin, elements->end);
+  }
+  if (span.begin >= span.end) {
+    return;
+  }
+  const std::int64_t offset = state.over == StateOver::rows      ? p.offset[0]
+                              : state.over == StateOver::columns ? p.offset[1]
+                                                                 : 0;
+  const std::int64_t count = span.end - span.begin;
+  to.push_back({.state = state.name,
+                .global = shape_over(state.over, p.spec.global),
+                .piece = {.offset = {offset + span.begin, 0}, .size = {count, 1}, .begin = 0},
+                .values = state.values.slice(numbers->at + span.begin, {count})});
+}
+
+// elements: of the parameter's slice; nothing: all that is held.
+std::vector<StatePiece> pieces_of(const ParamGroup& group, const Param& param, const std::vector<OwnedPiece>& owned,
+                                  const std::optional<Span>& elements) {
   std::vector<StatePiece> pieces;
+  const Shape& global = param.spec.global;
   for (const OwnedPiece& piece : owned) {
-    pieces.push_back({.state = "", .piece = piece, .values = group.master.slice(piece.begin, {piece.elements()})});
+    pieces.push_back(
+        {.state = "", .global = global, .piece = piece, .values = group.master.slice(piece.begin, {piece.elements()})});
   }
   for (const ParamState& state : group.states) {
+    if (state.over != StateOver::elements) {
+      add_numbers(pieces, group, state, param, elements);
+      continue;
+    }
     for (const OwnedPiece& piece : owned) {
       const std::int64_t at = state.place(piece.begin, piece.elements());
       if (at < 0) {
         continue;
       }
-      StatePiece& made = pieces.emplace_back(StatePiece{.state = state.name, .piece = piece, .values = {}});
+      StatePiece& made =
+          pieces.emplace_back(StatePiece{.state = state.name, .global = global, .piece = piece, .values = {}});
       if (state.code == StateCode::none) {
         made.values = state.values.slice(at, {piece.elements()});
         continue;
@@ -238,12 +280,28 @@ std::vector<StatePiece> state_pieces(const ParamGroup& group, const Param& param
   for (const PluginState& state : group.plugin_states) {
     if (state.kind == StateKind::owned) {
       for (const OwnedPiece& piece : owned) {
-        pieces.push_back(
-            {.state = state.name, .piece = piece, .values = state.tensor.slice(piece.begin, {piece.elements()})});
+        pieces.push_back({.state = state.name,
+                          .global = global,
+                          .piece = piece,
+                          .values = state.tensor.slice(piece.begin, {piece.elements()})});
       }
     }
   }
   return pieces;
+}
+
+}  // namespace
+
+std::vector<StatePiece> state_pieces(const ParamGroup& group, const Param& param) {
+  return pieces_of(group, param, owned_pieces(group, param), {});
+}
+
+std::vector<StatePiece> state_pieces(const ParamGroup& group, const Param& param, std::int64_t first,
+                                     std::int64_t last) {
+  const std::int64_t owned_end = group.owned_begin + group.owned_elements;
+  const std::int64_t begin = std::max({first, group.owned_begin, param.begin}) - param.begin;
+  const std::int64_t end = std::min({last, owned_end, param.begin + param.elements()}) - param.begin;
+  return pieces_of(group, param, owned_pieces(group, param, first, last), Span{begin, std::max(begin, end)});
 }
 
 }  // namespace orthant

@@ -20,7 +20,9 @@ using Items = std::map<std::string, Item>;  // by parameter, in the order in whi
 std::int64_t bytes_of_element(const ParamGroup& group, const Param& p, const Settings& settings) {
   std::int64_t bytes = size_of(DType::f32);  // of the weight
   for (const OptimizerState& state : treatment_of(p.spec, settings).states) {
-    bytes += static_cast<std::int64_t>(size_of(state.code == StateCode::none ? state.dtype : DType::f32));
+    if (state.over == StateOver::elements) {
+      bytes += static_cast<std::int64_t>(size_of(state.code == StateCode::none ? state.dtype : DType::f32));
+    }
   }
   for (const PluginState& state : group.plugin_states) {
     bytes += state.kind == StateKind::owned ? size_of(DType::f32) : 0;
@@ -104,6 +106,11 @@ std::int64_t most_bytes_saved(const ParamStore& store, const Plan& plan) {
   }
   for (const auto& [ranks, items] : shared) {
     bytes += largest_run(items, ranks.second);
+  }
+  for (const auto& group : store.groups()) {
+    for (const ParamState& state : group->states) {  // few, and any rank may have the elements that they go with
+      bytes += state.over == StateOver::elements ? 0 : state.bytes();
+    }
   }
   for (const GateState& state : store.gate_states()) {
     bytes += state.value.elements() * static_cast<std::int64_t>(size_of(DType::f32));

@@ -18,10 +18,10 @@ SliceMeta slice_of(const StatePiece& part, const Param& p) {
   const OwnedPiece& piece = part.piece;
   SliceMeta meta{.name = part.state.empty() ? p.spec.name : name_in_checkpoint(part.state, p.spec.name),
                  .dtype = part.dtype(),
-                 .global = p.spec.global,
+                 .global = part.global,
                  .offset = {},
                  .size = {}};
-  for (int i = 0; i < p.spec.global.rank(); ++i) {
+  for (int i = 0; i < part.global.rank(); ++i) {
     meta.offset.push_back(piece.offset[i]);
     meta.size.push_back(piece.size[i]);
   }

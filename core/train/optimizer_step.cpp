@@ -19,6 +19,11 @@ void Optimizer::transform(const Tensor&, const UpdateStep&, Stream&) const {
   fail("this optimizer asks for whole parameters (Treatment::whole) and has no `transform`");
 }
 
+void Optimizer::measure(std::span<const Tensor>, const UpdateSlice&, const UpdateStep&, int, Stream&) const {
+  fail("this optimizer says what it measures (Treatment::measures) and has no `measure`");
+}
+void Optimizer::fold(const UpdateSlice&, const UpdateStep&, int, Stream&) const {}
+
 void Optimizer::replay(const UpdateSlice&, std::span<const UpdateStep>, Stream&) const {
   fail("this optimizer says that it replays updates (Treatment::replays) and has no `replay`");
 }
@@ -36,7 +41,8 @@ OptimizerStep::OptimizerStep(Plan& plan, ParamStore& store, Stream& stream)
       store_(store),
       stream_(stream),
       optimizer_(optimizer_of(plan.settings())),
-      whole_(plan, store, stream) {
+      whole_(plan, store, stream),
+      measured_(plan, store, stream) {
   for (const auto& group : store.groups()) {
     parts_.push_back(parts_of(*group));
   }
@@ -47,10 +53,11 @@ std::vector<OptimizerStep::Part> OptimizerStep::parts_of(const ParamGroup& group
   std::vector<Part> parts;
   const std::int64_t owned_end = group.owned_begin + group.owned_elements;
   for (const Param& p : group.params) {
-    if (p.spec.frozen) {
+    Treatment treatment = treatment_of(p.spec, plan_.settings());
+    if (p.spec.frozen || !treatment.measures.empty()) {  // MeasuredUpdates
       continue;
     }
-    Part part{.treatment = treatment_of(p.spec, plan_.settings()),
+    Part part{.treatment = std::move(treatment),
               .decay = p.spec.decay,
               .lr_scale = p.spec.lr_scale,
               .whole = whole_.find(group, p)};
@@ -133,6 +140,7 @@ void OptimizerStep::update(ParamGroup& group, const UpdateStep& step, Stream& ho
     of.method = part.treatment.method;
     return of;
   };
+  measured_.update(group, step, home);
   // Where ranks share a group out, what they prepare is gathered at once for all of its parameters.
   Tensor prepared;
   if (whole_.shared_out(group)) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/layers/parameter_store.h"
+#include "core/train/measured_updates.h"
 #include "core/train/whole_parameters.h"
 
 namespace orthant {
@@ -16,7 +17,7 @@ double learning_rate(const Settings& settings, std::int64_t step);
 
 class OptimizerStep {
  public:
-  // Collective over the world where the optimizer wants whole parameters. All references outlive it.
+  // Collective over the world where the optimizer wants whole parameters, or measures them. All references outlive it.
   OptimizerStep(Plan& plan, ParamStore& store, Stream& stream);
 
   // Forgets the early updates of the last step.
@@ -65,6 +66,7 @@ class OptimizerStep {
   Stream& stream_;
   const Optimizer& optimizer_;
   WholeParameters whole_;
+  MeasuredUpdates measured_;
   std::vector<std::vector<Part>> parts_;  // by ParamGroup::id, as the next
   std::vector<Progress> progress_;
   std::map<const Stream*, Scalars> scalars_;

@@ -19,9 +19,10 @@ std::vector<float> to_host(Tensor values, Stream& stream) {
   return host;
 }
 
-void place_piece(std::vector<float>& global, const Param& p, const OwnedPiece& piece, const std::vector<float>& part) {
-  const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
-  global.resize(p.spec.global.elements());
+void place_piece(std::vector<float>& global, const Shape& shape, const OwnedPiece& piece,
+                 const std::vector<float>& part) {
+  const std::int64_t columns = shape.rank() > 1 ? shape[1] : 1;
+  global.resize(shape.elements());
   for (std::int64_t r = 0; r < piece.size[0]; ++r) {
     std::copy_n(part.begin() + r * piece.size[1], piece.size[1],
                 global.begin() + (piece.offset[0] + r) * columns + piece.offset[1]);
@@ -38,7 +39,7 @@ void add_gradients(Trainer& trainer, KeeperChain& keepers, Stream& stream, std::
       for (const Param& p : group->params) {
         for (const OwnedPiece& piece : owned_pieces(*group, p)) {
           if (p.counted && group->owner && first_worker && !p.spec.frozen) {
-            place_piece(to[p.spec.name], p, piece,
+            place_piece(to[p.spec.name], p.spec.global, piece,
                         to_host(group->owned_grad.slice(piece.begin, {piece.elements()}), home));
           }
         }

@@ -17,7 +17,8 @@ using WholeTensors = std::map<std::string, std::vector<float>>;
 std::vector<float> to_host(Tensor values, Stream& stream);
 
 // Puts the part of a 1-D or 2-D parameter that a rank owns at its place in the global tensor.
-void place_piece(std::vector<float>& global, const Param& p, const OwnedPiece& piece, const std::vector<float>& part);
+void place_piece(std::vector<float>& global, const Shape& shape, const OwnedPiece& piece,
+                 const std::vector<float>& part);
 
 // Adds the parts that this rank has to give: between Trainer::gradients and Trainer::apply of the step. Each rank calls
 // it, one at a time where `to` is shared. first_worker: this rank is of the worker whose gradients are wanted.

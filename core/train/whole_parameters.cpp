@@ -4,7 +4,7 @@
 #include <set>
 
 #include "core/layers/parameter_state.h"
-#include "core/plan/keeper_chain.h"
+#include "core/train/parameter_ranks.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -19,10 +19,7 @@ struct Split {
 Split split_of(const Plan& plan, const ParamSpec& spec) {
   Split split;
   for (int i = 0; i < spec.global.rank(); ++i) {
-    if (!spec.split[i].has_value()) {
-      continue;
-    }
-    const std::vector<AxisId> axes = plan.axes_of(*spec.split[i], spec.region);
+    const std::vector<AxisId> axes = axes_of_dimension(plan, spec, i);
     if (axes.empty()) {
       continue;
     }
@@ -45,8 +42,8 @@ WholeParameters::WholeParameters(Plan& plan, ParamStore& store, Stream& stream) 
       if (spec.frozen || !optimizer.treatment(spec, plan.settings().optimizer).whole) {
         continue;
       }
-      Group* const shards = shard_group(spec);
-      Group* const slices = slice_group(spec);
+      Group* const shards = sharing_ranks(plan, spec);
+      Group* const slices = slicing_ranks(plan, split_of(plan, spec).axes);
       const auto [group, param] = store.find(spec.name);
       if (group == nullptr) {
         continue;
@@ -66,30 +63,6 @@ WholeParameters::WholeParameters(Plan& plan, ParamStore& store, Stream& stream) 
 const WholeParameter* WholeParameters::find(const ParamGroup&, const Param& param) const {
   const auto found = whole_.find(&param);
   return found == whole_.end() ? nullptr : &found->second;
-}
-
-// The ranks that gradients are summed over, by a group of the optimizer's own: the other may be in use by a keeper's
-// stream. Null: no keeper, so that nothing is shared out.
-Group* WholeParameters::shard_group(const ParamSpec& spec) {
-  if (plan_.keepers().empty()) {
-    return nullptr;
-  }
-  // As ParamStore::sum_group: what makes a group new may not depend on the rank.
-  std::set<int> stages;
-  for (int user : spec.layers) {
-    stages.insert(plan_.stage_of_layer(user));
-  }
-  const std::string purpose = stages.size() < 2 ? std::string("whole parameters")
-                                                : fmt::format("whole parameters, stages {}", fmt::join(stages, " "));
-  return &plan_.group(purpose, plan_.sum_members(spec));
-}
-
-Group* WholeParameters::slice_group(const ParamSpec& spec) {
-  const Split split = split_of(plan_, spec);
-  if (split.axes.empty()) {
-    return nullptr;
-  }
-  return &plan_.group("slices of parameters", plan_.mesh().members(split.axes, plan_.mesh().rank()));
 }
 
 void WholeParameters::describe(WholeParameter& of) const {

@@ -52,8 +52,6 @@ class WholeParameters {
     Group* ranks = nullptr;
     bool blocks = false;  // rank r of them owns block r of equal ones
   };
-  Group* shard_group(const ParamSpec& spec);
-  Group* slice_group(const ParamSpec& spec);
   void describe(WholeParameter& of) const;
   void agree_on_shares(Stream& stream);
   void agree_on_needs(Stream& stream);

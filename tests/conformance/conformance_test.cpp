@@ -235,6 +235,8 @@ const Fault faults_of_optimizers[] = {
     {"remembers", "optimizer rude: contract", "it keeps state that it does not name"},
     {"negative", "optimizer rude: contract", "state 'speed' is negative"},
     {"stale", "optimizer rude: contract", "the weights in bf16 are not the updated weights, rounded"},
+    {"measures", "optimizer rude: contract", "in step 1 state 'size' after an update in slices"},
+    {"folds", "optimizer rude: contract", "a step whose factor is NaN changes state 'size'"},
     {"names", "optimizer rude: contract", "optimizer 'rude' has two states 'speed'"},
     {"unclipped", "optimizer rude: contract", "differ from those of a gradient that was multiplied by *factor"},
     {"moody", "optimizer rude: contract", "now in one way, now in another"},
@@ -252,6 +254,9 @@ TEST(Conformance, OptimizersWithoutAFaultPass) {
   EXPECT_EQ(failures(lion), "");
   EXPECT_EQ(finding(lion, "optimizer lion: contract").outcome, Outcome::ok);
   EXPECT_EQ(finding(lion, "parity").outcome, Outcome::ok);
+  for (const std::string name : {"adafactor", "lamb"}) {
+    EXPECT_EQ(failures(check_plugin(paths::out_of_tree(name), {})), "") << name;
+  }
 }
 
 // What comes with Orthant passes too, with each way in which it treats a parameter.

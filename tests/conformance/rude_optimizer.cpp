@@ -11,6 +11,8 @@
 //   promises    says that it replays, and does not
 //   both        says that it replays what it treats as a whole
 //   negative    says that a momentum is never negative
+//   measures    gives longer slices larger numbers to sum
+//   folds       makes a state of a sum, also where a step is not finite
 //   stale       leaves the weights that the model computes with as they were
 #include <orthant/optimizer.h>
 #include <orthant/plugin.h>
@@ -30,10 +32,19 @@ class RudeOptimizer final : public Optimizer {
     if (fault_ == "names") {
       return {.states = {{"speed"}, {"speed"}}, .whole = false, .method = 0, .replays = false};
     }
+    if (fault_ == "measures" || fault_ == "folds") {
+      return {.states = {{"speed"}, {.name = "size", .over = StateOver::parameter}}, .measures = {{.parameter = true}}};
+    }
     return {.states = {{.name = "speed", .code = fault_ == "negative" ? StateCode::positive : StateCode::none}},
             .whole = fault_ == "both",
             .method = fault_ == "moody" ? ++asked_ : 0,
             .replays = fault_ == "forgets" || fault_ == "promises" || fault_ == "both"};
+  }
+  void measure(std::span<const Tensor> out, const UpdateSlice&, const UpdateStep&, int, Stream& s) const override {
+    s.fill(out[0], fault_ == "measures" ? static_cast<double>(out[0].elements()) : 1);
+  }
+  void fold(const UpdateSlice& slice, const UpdateStep&, int, Stream& s) const override {
+    s.add(slice.state[1], slice.measured[0].parameter);
   }
   void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const override {
     double lr = step.lr;

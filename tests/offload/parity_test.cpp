@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/parity.h"
+#include "tests/support/paths.h"
 
 namespace orthant::parity_test {
 namespace {
@@ -19,6 +20,9 @@ struct Layout {
 
 std::string zero(int stage, int ranks = 2, const std::string& more = "") {
   return fmt::format("[plugins.data]\nsize = {}\nzero = {}\nwhole_below = 0\n{}", ranks, stage, more);
+}
+std::string out_of_tree(const std::string& name) {
+  return fmt::format("[plugins.{}]\npath = \"{}\"\n", name, paths::out_of_tree(name));
 }
 const std::string pipeline = "[plugins.pipeline]\nsize = 2\n";
 const std::string tensor = "[plugins.tensor]\nsize = 2\nsequence_parallel = true\n";
@@ -64,6 +68,12 @@ const Layout layouts[] = {
      {"model.layers=4", "batch.micro_batch=2"},
      "[plugins.pipeline]\nsize = 2\nschedule = \"interleaved\"\nchunks = 2\n"},
     {"all_axes", {"batch.micro_batch=2"}, pipeline + zero(3) + tensor + expert},
+    {"adafactor_zero_2", {R"(optimizer.name="adafactor")"}, zero(2) + expert + out_of_tree("adafactor")},
+    {"adafactor_tensor_bf16",
+     {R"(optimizer.name="adafactor")", R"(run.dtype="bf16")"},
+     tensor + out_of_tree("adafactor")},
+    {"lamb_low_memory_zero_1", test::joined(low_memory, {R"(optimizer.name="lamb")", "batch.micro_batch=2"}),
+     zero(1) + out_of_tree("lamb")},
     {"biases", test::joined(with_biases, {"batch.micro_batch=2"}), ""},
     {"biases_low_memory", test::joined(low_memory, with_biases), ""},
     {"biases_zero_3", test::joined(with_biases, {R"(run.dtype="bf16")"}), zero(3) + expert},

@@ -34,6 +34,9 @@ std::string zero(int stage, int ranks = 2, const std::string& more = "") {
 std::string offload(const std::string& keys) {
   return fmt::format("[plugins.offload]\ndirectory = \"{}\"\n{}", testing::TempDir(), keys);
 }
+std::string out_of_tree(const std::string& name) {
+  return fmt::format("[plugins.{}]\npath = \"{}\"\n", name, paths::out_of_tree(name));
+}
 const std::string pipeline = "[plugins.pipeline]\nsize = 2\n";
 const std::string interleaved = "[plugins.pipeline]\nsize = 2\nschedule = \"interleaved\"\nchunks = 2\n";
 const std::string tensor = "[plugins.tensor]\nsize = 2\nsequence_parallel = true\n";
@@ -58,6 +61,11 @@ const Layout layouts[] = {
     {"pipeline_tied", {"model.tie_embeddings=true", "model.layers=3", "batch.micro_batch=2"}, pipeline + zero(1)},
     {"interleaved", {"model.layers=4", "batch.micro_batch=2"}, interleaved},
     {"all_axes", {"batch.micro_batch=2"}, pipeline + zero(3) + tensor + expert},
+    {"adafactor_zero_1",
+     {R"(optimizer.name="adafactor")", R"(run.dtype="bf16")", "batch.micro_batch=2"},
+     zero(1) + expert + out_of_tree("adafactor")},
+    {"adafactor_zero_3_tensor", {R"(optimizer.name="adafactor")"}, zero(3) + tensor + out_of_tree("adafactor")},
+    {"lamb_zero_2", {R"(optimizer.name="lamb")"}, zero(2) + out_of_tree("lamb")},
 };
 
 const char* const devices[] = {"cpu", "guarded", "late", "late_sides"};

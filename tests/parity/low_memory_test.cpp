@@ -9,6 +9,7 @@
 #include "core/run/saving.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::low_memory_layouts_test {
@@ -28,6 +29,9 @@ const Overrides both = joined(no_master, {R"(optimizer.state_dtype="8bit")"});
 
 std::string zero(int stage, int ranks = 2, const std::string& more = "") {
   return fmt::format("[plugins.data]\nsize = {}\nzero = {}\nwhole_below = 0\n{}", ranks, stage, more);
+}
+std::string out_of_tree(const std::string& name, const std::string& keys = "") {
+  return fmt::format("[plugins.{}]\npath = \"{}\"\n{}", name, paths::out_of_tree(name), keys);
 }
 const std::string pipeline = "[plugins.pipeline]\nsize = 2\n";
 const std::string tensor = "[plugins.tensor]\nsize = 2\n";
@@ -73,6 +77,10 @@ const Layout layouts[] = {
     {"tensor_around_zero", tensor + zero(3)},
     {"pipeline_tied", pipeline + zero(1), {"model.tie_embeddings=true"}},
     {"all_axes", pipeline + zero(2) + tensor + expert},
+    {"adafactor_zero_2",
+     zero(2, 4) + expert + out_of_tree("adafactor", "beta1 = 0.9\n"),
+     {R"(optimizer.name="adafactor")"}},
+    {"lamb_tensor_around_zero", tensor + zero(3) + out_of_tree("lamb"), {R"(optimizer.name="lamb")"}},
 };
 INSTANTIATE_TEST_SUITE_P(LowMemory, EightBits, testing::ValuesIn(layouts), name_of_layout);
 
@@ -90,6 +98,9 @@ const Layout bf16_layouts[] = {
     {"zero_3", zero(3)},
     {"expert", zero(1) + expert},
     {"pipeline", pipeline},
+    {"adafactor_zero_1_tensor",
+     zero(1) + tensor + out_of_tree("adafactor", "beta1 = 0.9\n"),
+     {R"(optimizer.name="adafactor")", R"(optimizer.gradient_dtype="bf16")"}},
 };
 INSTANTIATE_TEST_SUITE_P(LowMemory, Both, testing::ValuesIn(bf16_layouts), name_of_layout);
 

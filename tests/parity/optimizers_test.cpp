@@ -1,5 +1,6 @@
-// Optimizers in every layout: one that wants whole matrices, and one that a plugin out of the tree brings. Against one
-// rank, and from a checkpoint on, in the same layout in every bit.
+// Optimizers in every layout: one that wants whole matrices, and those that plugins out of the tree bring, two of which
+// have numbers over rows, columns and whole parameters. Against one rank, and from a checkpoint on, in the same layout
+// in every bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,6 +42,13 @@ const Layout layouts[] = {
     {"zero1_in_replicas", "[plugins.data]\nsize = 4\nzero = 1\nshard_ranks = 2\n"},
     {"tensor", "[plugins.tensor]\nsize = 2\n"},
     {"tensor_of_shared_heads", "[plugins.tensor]\nsize = 4\n", {"model.kv_heads=2"}},
+    {"shared_heads_inside_zero",
+     "[plugins.data]\nsize = 2\nzero = 1\n[plugins.tensor]\nsize = 4\n",
+     {"model.kv_heads=2"}},
+    {"sequence", "[plugins.sequence]\nsize = 2\n", {"moe.experts=0"}},
+    {"adapters",
+     "[plugins.data]\nsize = 2\nzero = 2\n[plugins.tensor]\nsize = 2\n",
+     {"lora.rank=2", R"(lora.targets=["*"])"}},
     {"tensor_cut_rows", "[plugins.tensor]\nsize = 2\nsequence_parallel = true\nexperts = \"fold\"\n"},
     {"tensor_inside_zero", "[plugins.data]\nsize = 2\nzero = 1\n[plugins.tensor]\nsize = 2\n", {"model.kv_heads=2"}},
     {"tensor_around_zero", "[plugins.tensor]\nsize = 2\n[plugins.data]\nsize = 4\nzero = 3\nwhole_below = 0\n"},
@@ -58,7 +66,9 @@ struct Optimizing {
 };
 std::vector<Optimizing> optimizers() {
   return {{"muon", ""},
-          {"lion", fmt::format("[plugins.lion]\npath = \"{}\"\nbeta2 = 0.95\n", paths::out_of_tree("lion"))}};
+          {"lion", fmt::format("[plugins.lion]\npath = \"{}\"\nbeta2 = 0.95\n", paths::out_of_tree("lion"))},
+          {"adafactor", fmt::format("[plugins.adafactor]\npath = \"{}\"\n", paths::out_of_tree("adafactor"))},
+          {"lamb", fmt::format("[plugins.lamb]\npath = \"{}\"\n", paths::out_of_tree("lamb"))}};
 }
 
 class Optimizers : public testing::TestWithParam<std::tuple<Layout, Optimizing>> {

@@ -213,6 +213,8 @@ std::string tensor(int size, const char* keys = "") {
   return fmt::format("[plugins.tensor]\nsize = {}\n{}", size, keys);
 }
 
+const std::string adafactor = fmt::format("[plugins.adafactor]\npath = \"{}\"\n", paths::out_of_tree("adafactor"));
+
 const Case cases[] = {
     {"one_rank", every_expert, ""},
     {"data2", every_expert, axes(2)},
@@ -231,6 +233,14 @@ const Case cases[] = {
      axes(4, 2)},
     {"narrow_gradients_zero2", joined(every_expert, {R"(optimizer.gradient_dtype="bf16")", "batch.micro_batch=1"}),
      zero(2)},
+    {"adafactor", joined(every_expert, {R"(optimizer.name="adafactor")"}), adafactor + zero(2)},
+    {"adafactor_hybrid_tensor", joined(every_expert, {R"(optimizer.name="adafactor")", "model.kv_heads=2"}),
+     adafactor + "[plugins.data]\nsize = 4\nzero = 1\nshard_ranks = 2\n" + tensor(4)},
+    {"adafactor_low_memory",
+     joined(full_experts,
+            {R"(optimizer.name="adafactor")", R"(run.dtype="bf16")", R"(optimizer.master_weights="none")",
+             R"(optimizer.state_dtype="8bit")", R"(optimizer.gradient_dtype="bf16")", "model.d_model=32"}),
+     adafactor + "beta1 = 0.9\n" + zero(3)},
     {"averages", joined(every_expert, {"optimizer.ema_decay=0.9", R"(run.dtype="bf16")"}), zero(2)},
     {"averages_low_memory",
      joined(full_experts, {R"(run.dtype="bf16")", R"(optimizer.master_weights="none")", "optimizer.ema_decay=0.9"}),

@@ -1,4 +1,8 @@
-// sum and sum_squares: fp64 sums over blocks of fixed size, so that the bits do not depend on the thread count.
+// sum, sum_squares and reduce_matrix: fp64 sums over blocks of fixed size, or of whole rows and columns, so that the
+// bits do not depend on the thread count.
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/device/cpu/bf16.h"
@@ -54,6 +58,70 @@ void CpuStream::sum(const Tensor& out, const Tensor& x) {
     return;
   }
   add_sum(threads_, out, x, [](double v) { return v; });
+}
+
+namespace {
+
+double plain(double v) {
+  return v;
+}
+
+// NaN where either is.
+double larger(double a, double b) {
+  return a > b || std::isnan(a) ? a : b;
+}
+
+double largest(const float* x, std::int64_t n) {
+  double found = -std::numeric_limits<double>::infinity();
+  for (std::int64_t i = 0; i < n; ++i) {
+    found = larger(found, static_cast<double>(x[i]));
+  }
+  return found;
+}
+
+// Each column from the first row to the last.
+template <class Join>
+void reduce_columns(int threads, double* to, const float* x, std::int64_t rows, std::int64_t columns, Join&& join) {
+  parallel_for(threads, columns, 64, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const float* from = x + row * columns;
+#pragma omp simd
+      for (std::int64_t column = begin; column < end; ++column) {
+        to[column] = join(to[column], static_cast<double>(from[column]));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void CpuStream::reduce_matrix(const Tensor& rows, const Tensor& columns, const Tensor& all, const Tensor& x,
+                              ReduceOp how) {
+  check_reduce_matrix(rows, columns, all, x, how);
+  const auto* from = x.as<float>();
+  const std::int64_t r = x.dim(0), c = x.dim(1);
+  const bool adds = how == ReduceOp::sum;
+  if (rows.defined()) {
+    auto* to = rows.as<double>();
+    parallel_for(threads_, r, std::max<std::int64_t>(16384 / std::max<std::int64_t>(c, 1), 1),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t row = begin; row < end; ++row) {
+                     const float* of = from + row * c;
+                     to[row] = adds ? to[row] + lane_sum(of, 0, c, plain) : larger(to[row], largest(of, c));
+                   }
+                 });
+  }
+  if (columns.defined()) {
+    auto* to = columns.as<double>();
+    adds ? reduce_columns(threads_, to, from, r, c, [](double a, double b) { return a + b; })
+         : reduce_columns(threads_, to, from, r, c, larger);
+  }
+  if (all.defined() && adds) {
+    add_sum(threads_, all, x, plain);
+  } else if (all.defined()) {
+    auto* to = all.as<double>();
+    *to = larger(*to, largest(from, x.elements()));
+  }
 }
 
 }  // namespace orthant

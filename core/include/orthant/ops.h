@@ -30,6 +30,8 @@
 
 namespace orthant {
 
+enum class ReduceOp;  // orthant/group.h
+
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -95,6 +97,10 @@ class Stream {
   virtual void multiply(const Tensor& y, const Tensor& x) = 0;       // y *= x, element by element; f, mixed allowed
   virtual void sum_squares(const Tensor& out, const Tensor& x) = 0;  // out f64[1] += sum x^2
   virtual void sum(const Tensor& out, const Tensor& x) = 0;          // out f64[1] += sum x (f32, bf16; f64: in order)
+  // Of x f32 [r, c] the sum of each row, each column and all, added in f64 to rows f64 [r], columns f64 [c] and all f64
+  // [1]; undefined: not wanted. how max: the largest of these and of what is there, NaN where any is.
+  virtual void reduce_matrix(const Tensor& rows, const Tensor& columns, const Tensor& all, const Tensor& x,
+                             ReduceOp how) = 0;
   virtual void init_normal(const Tensor& w, const RandomKey& key, float std, const SliceMap& at) = 0;  // f32 [r, c]
   // y[t, j] = x[t, j] * keep(key, token[t] * d_global + column_begin + j) / (1 - p). token i64[T]. y may be x.
   virtual void dropout(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float p,

@@ -11,6 +11,11 @@
 // Updates of elements whose gradient is zero, such as an expert's that no token chose, may be put off and made up for
 // later, many steps in one pass. An optimizer that can do this says so by Treatment::replays, and has `replay`.
 //
+// Some need sums over rows, columns or all of a parameter (Adafactor, LAMB). They ask for them by Treatment::measures,
+// and may keep states of one number for each row, each column or the whole parameter. The core then makes, in each
+// round of measures, two calls: `measure` for the elements that a rank owns, and `fold`, with what the measures of all
+// ranks have come to, for such states. `update` for the elements comes last. Only what is summed travels.
+//
 // Ownership: the catalogue shares one object with all ranks of a process. A plugin's optimizer takes keys of its own
 // from the table that Plugin::add_to is given.
 // Thread safety: methods are const, and safe to call at the same time.
@@ -22,6 +27,7 @@
 #include <vector>
 
 #include <orthant/abi/optimizer.h>
+#include <orthant/group.h>
 #include <orthant/ops.h>
 #include <orthant/param.h>
 #include <orthant/state_code.h>
@@ -30,8 +36,7 @@ namespace orthant {
 
 struct OptimizerSettings;
 
-// State of one number for each element of a parameter; zero before the first step. There is none for a row, a column or
-// a whole matrix.
+// State of one number for each element of a parameter, or each row, each column, all of it; zero before the first step.
 struct OptimizerState {
   // Letters, digits, '_': a checkpoint has it as optimizer/NAME/PARAMETER. Not "ema" (weight_average.h).
   std::string name;
@@ -39,7 +44,25 @@ struct OptimizerState {
   // How it may be stored where optimizer.state_dtype = "8bit"; with a code, dtype is f32. Updates meet f32 all the
   // same.
   StateCode code = StateCode::none;
+  // What has a number: of the global parameter. Other than elements only with Treatment::measures and without a code;
+  // rows and columns only of a parameter with 2 dimensions. An expert's matrix is a parameter of its own.
+  StateOver over = StateOver::elements;
   bool operator==(const OptimizerState&) const = default;
+};
+
+// One f32 number for each element, which Optimizer::measure writes, and what is made of them over each row, each column
+// and the whole of the global parameter, whichever ranks hold it: their sum, taken in f64, or the largest.
+struct Measure {
+  bool rows = false, columns = false, parameter = false;  // one or more; rows, columns: with 2 dimensions
+  ReduceOp how = ReduceOp::sum;                           // or max
+  int round = 0;                                          // 0, 1, ...: later ones see what earlier ones came to
+  bool operator==(const Measure&) const = default;
+};
+
+// What a measure came to, f32. Undefined: not asked for, or of a round that is yet to come.
+struct Measured {
+  Tensor rows = {}, columns = {};  // [r], [c]: of the slice's rows and columns
+  Tensor parameter = {};           // [1]
 };
 
 // How an optimizer treats one parameter.
@@ -48,11 +71,15 @@ struct Treatment {
   bool whole = false;                  // see `prepare` and `transform`
   int method = 0;                      // the optimizer's own number: UpdateStep::method of the calls for this parameter
   bool replays = false;                // see `replay`; not with `whole`
+  std::vector<Measure> measures = {};  // see `measure`; not with `whole` or `replays`
   bool operator==(const Treatment&) const = default;
 };
 
 // Elements that follow each other in the buffers of one group: of one parameter, or of neighbours that are treated
 // alike, and have one rate and one decay.
+//
+// With Treatment::measures: r rows of c columns of one parameter (c = 1 where it has 1 dimension). What is [n] below is
+// [r, c] then; a state over rows is [r], over columns [c], over the parameter [1].
 struct UpdateSlice {
   Tensor master;              // f32 [n]: the weights
   Tensor weight;              // compute dtype [n]: receives the new master; in fp32 it is master itself, and so it is
@@ -61,6 +88,7 @@ struct UpdateSlice {
   std::vector<Tensor> state;  // [n] each, in the order of Treatment::states
   Tensor whole;               // f32 [n]: these elements of what `transform` made, to be changed at will; undefined
                               // without Treatment::whole
+  std::vector<Measured> measured = {};  // in the order of Treatment::measures
 };
 
 struct UpdateStep {
@@ -71,6 +99,7 @@ struct UpdateStep {
   int method = 0;           // Treatment::method
   Tensor factor;            // f32 [1]: gradients are multiplied by it (clipping); NaN where the step is not finite
   Tensor finite;            // f32 [1]: 1; NaN where the step is not finite
+  Shape shape = {};         // with Treatment::measures: of the global parameter
 };
 
 class Optimizer {
@@ -92,8 +121,20 @@ class Optimizer {
   // columns] or f32 [n], by what `update` shall get of it. Each rank that owns elements of the parameter makes this
   // call on the same numbers, and sees no others. An expert's matrix is a parameter of its own.
   virtual void transform(const Tensor& whole, const UpdateStep& step, Stream& s) const;
-  // One step of the elements: changes master and state, and writes weight. Nothing changes where step.factor is NaN.
-  // REQUIRES: each element's result depends on the slice's element alone (and `whole`), not on where slices begin.
+  // Only with Treatment::measures, once in each round for each element that a rank owns. Writes all of out[i], f32
+  // [r, c], for the measures of this round in their order. States of elements may be changed here, but nothing may
+  // where step.factor is NaN (what is in `out` does not matter then); nor may other states, master or weight.
+  virtual void measure(std::span<const Tensor> out, const UpdateSlice& slice, const UpdateStep& step, int round,
+                       Stream& s) const;
+  // Only with Treatment::measures, behind each of its rounds: changes the states that are not of elements. They are of
+  // all rows and columns that this rank holds, and so is slice.measured; all else of the slice is undefined. Nothing
+  // may change where step.factor is NaN. By default nothing does.
+  // REQUIRES: what becomes of a row's number depends on numbers of this row and of the parameter alone; likewise of a
+  // column's, and of the parameter's.
+  virtual void fold(const UpdateSlice& slice, const UpdateStep& step, int round, Stream& s) const;
+  // One step of the elements: changes master and states of elements, and writes weight. Nothing changes where
+  // step.factor is NaN. REQUIRES: each element's result depends on the slice's element alone (and on `whole`, and on
+  // numbers of its row, its column and the parameter), not on where slices begin.
   virtual void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const = 0;
   // Only with Treatment::replays. The updates that these elements have missed, each with a gradient of zeros: leaves
   // the same bits as `update` with grad = +0 and factor = 1 for each of `steps`, in order. The list holds only steps

@@ -64,19 +64,31 @@ struct Param {
   std::int64_t elements() const { return size[0] * size[1]; }
 };
 
-// State of one name that the optimizer keeps for the elements of a group which this rank owns (orthant/optimizer.h).
+// What has a number of an optimizer's state: each element of a parameter, each row, each column, or all of it.
+enum class StateOver { elements, rows, columns, parameter };
+
+// State of one name that the optimizer keeps for the elements of a group which this rank owns (orthant/optimizer.h), or
+// for what else `over` says.
 struct ParamState {
   // Owned elements [begin, begin + count), counted from ParamGroup::owned_begin on, lie from `at` on in `values`.
   struct Run {
     std::int64_t begin = 0, count = 0, at = 0;
   };
+  // Not over elements: the numbers of this rank's slice of params[param], all of its rows, say, lie from `at` on.
+  struct Numbers {
+    std::size_t param = 0;
+    std::int64_t count = 0, at = 0;
+  };
   std::string name;          // "moment1"; those of a group that are stored in 8 bits and those that are not stand apart
   DType dtype = DType::f32;  // of the numbers
   StateCode code = StateCode::none;  // how they are stored
-  std::int64_t elements = 0;         // owned where every parameter of the group has it, else those elements alone
+  // Owned where every parameter of the group has it, else those elements alone; not over elements: all `numbers`.
+  std::int64_t elements = 0;
   // [elements]. With a code u8 [elements + elements / state_block]: all codes, then the blocks' exponents.
   Tensor values;
-  std::vector<Run> runs;  // in order
+  std::vector<Run> runs = {};  // in order; none where it is not over elements
+  StateOver over = StateOver::elements;
+  std::vector<Numbers> numbers = {};  // none where it is over elements
   std::int64_t bytes() const {
     return code == StateCode::none ? elements * static_cast<std::int64_t>(size_of(dtype))
                                    : elements + elements / state_block;
