@@ -3,8 +3,8 @@
 
 #include "core/data/source.h"
 #include "core/layers/parts.h"
-#include "core/train/built_in_optimizers.h"
 #include "core/objectives/kinds.h"
+#include "core/train/built_in_optimizers.h"
 #include "router/gates.h"
 
 namespace orthant {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "core/plan/batch_share.h"
 #include "core/objectives/kinds.h"
+#include "core/plan/batch_share.h"
 
 namespace orthant {
 namespace {

@@ -10,8 +10,8 @@
 #include <mutex>
 
 #include "core/layers/layer.h"
-#include "core/run/metrics.h"
 #include "core/objectives/kinds.h"
+#include "core/run/metrics.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
 #include "tests/support/given_rows.h"

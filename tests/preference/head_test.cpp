@@ -11,9 +11,9 @@
 
 #include "core/layers/head.h"
 #include "core/modules/make_device.h"
+#include "core/objectives/pairs.h"
 #include "core/train/micro_batches.h"
 #include "core/train/objectives.h"
-#include "core/objectives/pairs.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
