@@ -77,8 +77,11 @@ class ShapesWithCode {
 // With more threads the kernels for AMX divide the sum over k among some of them, where rows are few.
 constexpr int most_threads_of_amx = 15;
 
-// oneDNN 3 sums one row alone in another order than one among others, where k is 2048 or more.
-constexpr bool one_row_differs = DNNL_VERSION_MAJOR >= 3;
+// oneDNN 3 sums one row alone in another order than one among others, where k is 2048 or more; oneDNN 2.6 on
+// processors with AMX does for any k (seen on a Xeon of the fifth generation).
+bool one_row_differs() {
+  return DNNL_VERSION_MAJOR >= 3 || has(dnnl::cpu_isa::avx512_core_amx);
+}
 
 // a [1, k] of stride `step` and c [1, n] as two equal rows.
 class TwoRows {
@@ -118,7 +121,7 @@ bool have_bf16_matmul() {
 void matmul_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, const void* a,
                  std::int64_t lda, const void* b, std::int64_t ldb, float beta, void* c, DType c_dtype,
                  std::int64_t ldc) {
-  if (one_row_differs && m == 1) {
+  if (m == 1 && one_row_differs()) {
     TwoRows two(a, ta ? lda : 1, k, size_of(dtype), c, n, size_of(c_dtype));
     matmul_gemm(false, tb, 2, n, k, dtype, two.a(), k, b, ldb, beta, two.c(), c_dtype, n);
     two.give_back();
