@@ -13,6 +13,7 @@
 #              in a process of its own, since a kernel that faults ends the device for its process
 #   again      the tests of --again alone
 #   recipes    three steps of each recipe in fp32 and bf16 beside the CPU's losses, and verify
+#   resume     a run that goes on, on this device and on the CPU
 #   layer engines peers  a routed layer; its products by each engine; beside other implementations (python3 with PyTorch)
 #   step graphs train  steps of OLMoE, their profile and share of the peak; CUDA graphs; a training run
 #   tiles counters     CUTLASS's tiles beside one another; what Nsight Compute counts of the fused products
@@ -41,7 +42,7 @@ while [[ $# -gt 0 ]]; do
       printf -v "${1#--}" %s "$2"
       shift
       ;;
-    first | second | all | smoke | tests | again | recipes | layer | engines | peers | step | graphs | train | tiles | counters | races | \
+    first | second | all | smoke | tests | again | recipes | resume | layer | engines | peers | step | graphs | train | tiles | counters | races | \
       sanitizer | nccl | size | reference) plan+=("$1") ;;
     *) echo "on_gpu: unknown argument $1: see --help" >&2; exit 2 ;;
   esac
@@ -53,9 +54,9 @@ done
 name=${plan[*]:-all}
 # PART=SECONDS. Alone, or in `all`, a part may take an hour, what runs for hours more.
 case $name in
-  first) plan=(smoke=45 tests=165 recipes=110 layer=75 step=75 tiles=62 engines=70) total=345 ;;
+  first) plan=(smoke=45 tests=165 recipes=110 resume=40 layer=75 step=75 tiles=62 engines=70) total=345 ;;
   second) plan=(again=40 peers=130 step=70 engines=70 tiles=70 graphs=55 counters=36 races=60) total=285 ;;
-  all) plan=(smoke tests recipes layer peers engines step graphs tiles counters sanitizer nccl train) total=172800 ;;
+  all) plan=(smoke tests recipes resume layer peers engines step graphs tiles counters sanitizer nccl train) total=172800 ;;
   *) total=172800 ;;
 esac
 seconds=${seconds:-$total}

@@ -43,7 +43,7 @@ if [[ $device == cuda ]]; then
 fi
 export ORTHANT_TEST_DEVICES=$device GTEST_COLOR=no OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1
 
-[[ $* != all ]] || set -- smoke tests recipes layer peers engines step graphs tiles counters sanitizer nccl train
+[[ $* != all ]] || set -- smoke tests recipes resume layer peers engines step graphs tiles counters sanitizer nccl train
 code=0
 for planned in "$@"; do
   part=${planned%=*} most=3600
