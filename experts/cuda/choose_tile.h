@@ -34,7 +34,7 @@ constexpr int mma_stages(std::size_t block_memory) {
   return block_memory + 1024 >= 2 * (4 * 16384 + 1024) ? 4 : 3;
 }
 
-// The time of a tile's products, as a share of what the matrix units alone would take: hopper/pingpong.h's model, by
+// The time of a tile's products, as a share of what the matrix units alone would take: a model, by
 // which no product has been measured. The units do 4,096 FLOP a cycle. For 64 rows x `columns` x 16 steps they read
 // both operands from shared memory, which moves 128 bytes a cycle, those that copies write of the next slice among
 // them. (L2 gives each of these tiles, in clusters of two, less than 40 bytes a cycle at this pace.)
