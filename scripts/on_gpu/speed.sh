@@ -66,10 +66,3 @@ part_tiles() {
     done
   done
 }
-
-part_counters() {
-  [[ $device == cuda ]] || { note='needs a GPU'; return; }
-  step counters 300 env ORTHANT_CUDA_EXPERTS=fused ncu --clock-control none --set basic --section WarpStateStats -k regex:pingpong_wgmma -c 2 \
-    "$bin/orthant-bench" --device cuda --shape olmoe-1b-7b --uniform --whole --samples 1 --seconds 0.001
-  lines 'Duration|Throughput|Registers|Stall' counters
-}

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "experts/cuda/choose_kernels.h"
-#include "experts/cuda/hopper/wgmma_layout.h"
 #include "experts/cuda/kernels_text.h"
 #include "experts/cuda/tile_order.h"
 
@@ -203,8 +202,8 @@ TEST(ChooseKernels, ByGpuLibraryAndSetting) {
       {{80, false, automatic}, mma, true},      {{80, true, automatic}, mma, true},
       {{80, true, packed}, mma, false},         {{80, true, fused}, mma, true},
       {{90, true, automatic}, cutlass, false},  {{90, true, packed}, cutlass, false},
-      {{90, true, fused}, wgmma, true},         {{90, false, automatic}, wgmma, true},
-      {{90, false, packed}, wgmma, false},      {{90, false, fused}, wgmma, true},
+      {{90, true, fused}, mma, true},           {{90, false, automatic}, mma, true},
+      {{90, false, packed}, mma, false},        {{90, false, fused}, mma, true},
       {{100, true, automatic}, cutlass, false}, {{103, true, packed}, cutlass, false},
       {{100, true, fused}, mma, true},          {{100, false, automatic}, mma, true},
       {{120, true, automatic}, mma, true},      {{120, true, packed}, mma, false},
@@ -218,8 +217,7 @@ TEST(ChooseKernels, ByGpuLibraryAndSetting) {
     EXPECT_EQ(choose_products(x.means, up, DType::bf16, DType::bf16), x.products);
     EXPECT_EQ(choose_fused(x.means, up, down, DType::bf16), x.fused);
     // fp32 out goes to CUTLASS for gradients of weights alone.
-    const ExpertProducts own = x.means.hopper() ? wgmma : mma;
-    EXPECT_EQ(choose_products(x.means, up, DType::bf16, DType::f32), x.products == cutlass ? own : x.products);
+    EXPECT_EQ(choose_products(x.means, up, DType::bf16, DType::f32), x.products == cutlass ? mma : x.products);
     EXPECT_EQ(choose_products(x.means, problem(GroupedLayout::tn, 8, 1000, 512, 256), DType::bf16, DType::f32),
               x.products);
     // What no matrix unit takes.
@@ -249,8 +247,8 @@ TEST(KernelsText, SaysWhatIsChosenAndWhy) {
       kernels_text({90, true, automatic}, {true, true}, true, DType::f32),
       "kernels on sm_90 in f32: dense products: cuBLAS; experts: our tiles on the fp32 units (the matrix units take "
       "bf16); attention: our tiles on the fp32 units (the matrix units take bf16)");
-  EXPECT_EQ(experts_text({90, true, fused}, DType::bf16), "our wgmma kernels, fused, as ORTHANT_CUDA_EXPERTS says");
-  EXPECT_EQ(experts_text({90, false, automatic}, DType::bf16), "our wgmma kernels, fused (built without CUTLASS)");
+  EXPECT_EQ(experts_text({90, true, fused}, DType::bf16), "our mma.sync kernels, fused, as ORTHANT_CUDA_EXPERTS says");
+  EXPECT_EQ(experts_text({90, false, automatic}, DType::bf16), "our mma.sync kernels, fused (built without CUTLASS)");
   EXPECT_EQ(experts_text({100, true, automatic}, DType::bf16), "CUTLASS, packed");
   EXPECT_EQ(experts_text({103, false, automatic}, DType::bf16), "our mma.sync kernels, fused (built without CUTLASS)");
 }
@@ -271,37 +269,6 @@ TEST(TilePlace, CountsEveryTileOnceInBands) {
       last = place;
     }
     EXPECT_GE(shared, (down - (down + 15) / 16) * across) << down << " x " << across;
-  }
-}
-
-// The PTX ISA's "Matrix Descriptor Format": start, leading and stride byte offsets over 16 from bits 0, 16 and 32 on,
-// the swizzle from bit 62 on (1: 128 bytes).
-TEST(WgmmaLayout, DescriptorsSayWhereLinesAre) {
-  for (const std::uint32_t address : {1024u, 50176u, 221184u}) {
-    for (const bool by_rows : {true, false}) {
-      const std::uint64_t d = wgmma_operand(address, by_rows);
-      EXPECT_EQ((d & 0x3FFF) * 16, address);
-      EXPECT_EQ((d >> 32 & 0x3FFF) * 16, 8u * 128) << "from eight lines to the next eight";
-      if (!by_rows) {
-        EXPECT_EQ((d >> 16 & 0x3FFF) * 16, 64u * 128) << "from 64 elements of m or n to the next 64";
-      }
-      EXPECT_EQ(d >> 62, 1u);
-      EXPECT_EQ(d & 0x3FFEC000C000C000u, 0u) << "no other bit";
-      for (const int step : {16, 32, 48}) {
-        EXPECT_EQ((advanced(d, by_rows, step) - d) * 16, static_cast<std::uint64_t>(step * (by_rows ? 2 : 128)));
-      }
-    }
-  }
-}
-
-TEST(WgmmaLayout, EightLinesMeetInNoBank) {
-  for (int piece = 0; piece < line_pieces; ++piece) {
-    std::set<int> banks;  // of 16 bytes
-    for (int line = 16; line < 24; ++line) {
-      EXPECT_EQ(at_line(line, piece) / line_bytes, line);
-      banks.insert(at_line(line, piece) % line_bytes / 16);
-    }
-    EXPECT_EQ(banks.size(), 8u);
   }
 }
 
