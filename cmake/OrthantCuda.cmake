@@ -46,7 +46,7 @@ target_compile_definitions(orthant_cuda_options INTERFACE $<$<COMPILE_LANGUAGE:C
 
 file(GLOB_RECURSE ORTHANT_CUDA_SOURCES CONFIGURE_DEPENDS core/device/cuda/*.cu core/device/cuda/*.cpp
   router/cuda/*.cu router/cuda/*.cpp experts/cuda/*.cu experts/cuda/*.cpp)
-set(own_instructions "(_(hopper|cutlass)|/wgmma_[a-z]+)\\.cu$")
+set(own_instructions "_cutlass\\.cu$")
 set(ORTHANT_HOPPER_SOURCES ${ORTHANT_CUDA_SOURCES})
 list(FILTER ORTHANT_HOPPER_SOURCES INCLUDE REGEX "${own_instructions}")
 list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "${own_instructions}")
@@ -171,4 +171,4 @@ orthant_stamp(orthant_device_cuda)
 install(TARGETS orthant_device_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS orthant_device_cuda)
 list(JOIN ORTHANT_GPUS ", " gpus)
-set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "CUDA          ${CUDAToolkit_VERSION}: device \"cuda\" for ${gpus}, and Hopper's own kernels")
+set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "CUDA          ${CUDAToolkit_VERSION}: device \"cuda\" for ${gpus}")

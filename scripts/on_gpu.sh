@@ -4,8 +4,8 @@
 #
 #   scripts/on_gpu.sh [OPTION...] [first | second | all | PART...]
 #
-#   first   at most 345 s: smoke tests recipes layer step. What is wrong.
-#   second  at most 285 s: again peers fused step graphs tiles counters races. Repairs, and how fast it is.
+#   first   at most 345 s: smoke tests recipes layer step, and tiles engines if there is time. What is wrong.
+#   second  at most 285 s: again peers step engines tiles graphs races. Repairs, and how fast it is.
 #   all     the default, without a clock: every part but again and races.
 # PART:
 #   smoke      one operation of each kind. Nothing else is tried where the device does not run.
@@ -13,10 +13,11 @@
 #              in a process of its own, since a kernel that faults ends the device for its process
 #   again      the tests of --again alone
 #   recipes    three steps of each recipe in fp32 and bf16 beside the CPU's losses, and verify
-#   layer fused peers  a routed layer: packed; with our fused products; beside other implementations (python3 with PyTorch)
+#   resume     a run that goes on, on this device and on the CPU
+#   layer engines peers  a routed layer; its products by each engine; beside other implementations (python3 with PyTorch)
 #   step graphs train  steps of OLMoE, their profile and share of the peak; CUDA graphs; a training run
-#   tiles counters     CUTLASS's tiles beside one another; what Nsight Compute counts of the fused products
-#   races sanitizer    compute-sanitizer on the fused experts; on all operations, for hours
+#   tiles      CUTLASS's tiles beside one another
+#   races sanitizer    compute-sanitizer on all operations: memcheck and racecheck; these and synccheck
 #   nccl       conformance and losses over NCCL, with two GPUs or more
 #   size       how many bytes the checkout and the archive's folder have; reference: the CPU's losses of the recipes
 # OPTIONS:
@@ -41,7 +42,7 @@ while [[ $# -gt 0 ]]; do
       printf -v "${1#--}" %s "$2"
       shift
       ;;
-    first | second | all | smoke | tests | again | recipes | layer | fused | peers | step | graphs | train | tiles | counters | races | \
+    first | second | all | smoke | tests | again | recipes | resume | layer | engines | peers | step | graphs | train | tiles | races | \
       sanitizer | nccl | size | reference) plan+=("$1") ;;
     *) echo "on_gpu: unknown argument $1: see --help" >&2; exit 2 ;;
   esac
@@ -53,9 +54,9 @@ done
 name=${plan[*]:-all}
 # PART=SECONDS. Alone, or in `all`, a part may take an hour, what runs for hours more.
 case $name in
-  first) plan=(smoke=45 tests=165 recipes=110 layer=75 step=45) total=345 ;;
-  second) plan=(again=40 peers=130 fused=48 step=70 graphs=55 tiles=62 counters=36 races=60) total=285 ;;
-  all) plan=(smoke tests recipes layer peers fused step graphs tiles counters sanitizer nccl train) total=172800 ;;
+  first) plan=(smoke=45 tests=165 recipes=110 resume=40 layer=75 step=75 tiles=62 engines=70) total=345 ;;
+  second) plan=(again=40 peers=130 step=70 engines=70 tiles=70 graphs=55 races=60) total=285 ;;
+  all) plan=(smoke tests recipes resume layer peers engines step graphs tiles sanitizer nccl train) total=172800 ;;
   *) total=172800 ;;
 esac
 seconds=${seconds:-$total}
@@ -122,7 +123,7 @@ finish() {
       echo "failures: $(wc -l <"$logs/failures.txt") (failures.txt, failed.txt and the log of each are in logs.tar.gz)"
       head -n 14 "$logs/failures.txt" | cut -c1-190 | sed 's/^/  /'
     fi
-    [[ ! -s $logs/figures.txt ]] || head -n 24 "$logs/figures.txt" | cut -c1-150
+    [[ ! -s $logs/figures.txt ]] || head -n 60 "$logs/figures.txt" | cut -c1-150
   } | tr -cd '[:print:]\n' >"$out/summary.txt"
   cp "$out/summary.txt" "$logs/"
   # Of a log its end; of too many logs less of each.

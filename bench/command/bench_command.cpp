@@ -20,6 +20,7 @@
 #include "core/data/source.h"
 #include "core/device/cpu/profiling_stream.h"
 #include "core/run/loaded_teacher.h"
+#include "core/run/run_numbers.h"
 #include "core/session/session.h"
 #include "core/train/trainer.h"
 #include "parallel/local/local_communicator.h"
@@ -161,9 +162,10 @@ void time_steps(const Config& config, const BenchOptions& options) {
   }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
-  put("{} steps of {} tokens: median {:.1f} ms, {:.0f} tokens/s (min {:.1f}, max {:.1f} ms)\n", options.steps,
+  const std::optional<double> mfu = model_flops_utilization(config.settings, steps.tokens(), median, 1);
+  put("{} steps of {} tokens: median {:.1f} ms, {:.0f} tokens/s (min {:.1f}, max {:.1f} ms){}\n", options.steps,
       steps.tokens(), 1e3 * median, static_cast<double>(steps.tokens()) / median, 1e3 * seconds.front(),
-      1e3 * seconds.back());
+      1e3 * seconds.back(), mfu.has_value() ? fmt::format(", MFU {:.1f} %", 100 * *mfu) : "");
   if (steps.profiler() != nullptr) {
     print_profile(*steps.profiler(), options.steps, total);
   }
@@ -198,7 +200,10 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   command->add_option("--warmup", options->warmup, "Steps before them")->check(CLI::Range(0, 100000));
   auto* serve_flag = command->add_flag("--serve", options->serve, "Read 'step N' lines, answer with JSON lines");
   auto* profile_flag =
-      command->add_flag("--profile", options->profile, "Print the share of each operation")->excludes(serve_flag);
+      command
+          ->add_flag("--profile", options->profile,
+                     "Print the share of each operation. Each is waited for: on a GPU a step takes longer")
+          ->excludes(serve_flag);
   auto* why_flag = command->add_flag("--why", options->why,
                                      "Say what stands between a step and the rate of a large product, of any layout");
   why_flag->excludes(serve_flag);

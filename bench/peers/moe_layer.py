@@ -314,8 +314,11 @@ def ours(program, names, options):
         for name in names:
             command += ["--shape", name]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        layers = json.load(open(out.name))["layers"]
-    return {(layer["shape"], layer["routing"]): {step["step"]: step["seconds"] for step in layer["steps"]} for layer in layers}
+        found = json.load(open(out.name))
+    print(f"Ceilings, {', '.join(names)}: product {found['product_flops_per_second'] * 1e-12:.0f} TFLOP/s, "
+          f"copy {found['copy_bytes_per_second'] * 1e-12:.2f} TB/s", file=sys.stderr)
+    return {(layer["shape"], layer["routing"]): {step["step"]: step["seconds"] for step in layer["steps"]}
+            for layer in found["layers"]}
 
 
 def main():

@@ -37,6 +37,7 @@ StepRunner::Done StepRunner::next(std::int64_t step) {
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
   Done done;
+  bool there = false;
   const bool more = step + 1 < settings_.run.steps;
   if (late_) {
     if (began_.empty()) {
@@ -48,6 +49,7 @@ StepRunner::Done StepRunner::next(std::int64_t step) {
       done.peak = device_.memory().peak_kinds;
       begin_behind(step + 1);
     }
+    there = trainer_.report_is_there();
     done.report = trainer_.finish();
   } else {
     rules_.before(step);  // a trace begins there, ahead of the step's span
@@ -58,10 +60,13 @@ StepRunner::Done StepRunner::next(std::int64_t step) {
     }
     done.report = trainer_.finish();
   }
-  const Clock::time_point now = Clock::now();
-  done.seconds = std::chrono::duration<double>(now - std::max(began_.front(), done_)).count();
-  done_ = now;
+  const Clock::time_point began = began_.front();
   began_.pop_front();
+  // A step that was done before the host came to look: the host is the slower, and what a step takes is how often it
+  // begins one.
+  const Clock::time_point now = there && !began_.empty() ? began_.front() : Clock::now();
+  done.seconds = std::chrono::duration<double>(now - std::max(began, done_)).count();
+  done_ = now;
   return done;
 }
 

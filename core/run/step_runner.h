@@ -27,7 +27,9 @@ class StepRunner {
   };
   struct Done {
     StepReport report;
-    double seconds = 0;  // since the step before was done, or since this one began, which is later
+    // Since the step before was done, or since this one began, which is later; where the host is slower than the
+    // device, until it began the next one.
+    double seconds = 0;
     std::optional<BytesByKind>
         peak;  // of tensors up to this step, where the next has begun; else it is to be asked for
   };

@@ -17,6 +17,8 @@ class Readback {
   // Enqueues copies of these tensors' values, as they are at this place of the stream; undefined ones have none.
   // Returns at once where the device is asynchronous: the copies go to page-locked memory, behind which an event is.
   void begin(std::span<const Tensor> from, Device& device, Stream& stream);
+  // Whether wait() would return at once.
+  bool ready() const { return passed_ == nullptr || passed_->ready(); }
   // The host waits for those copies, and for nothing behind them.
   void wait();
   // Those of tensor i. REQUIRES: wait() has returned; T is the tensor's type.

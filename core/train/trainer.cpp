@@ -280,6 +280,10 @@ bool Trainer::reports_late() const {
          teacher_ == nullptr && !plan_.settings().optimizer.in_backward;
 }
 
+bool Trainer::report_is_there() const {
+  return !begun_.empty() && begun_.front().numbers.ready();
+}
+
 // One rank asks the device once, when all its work is enqueued; several also wait for counts of tokens in `load`. A
 // step that is not finite has changed nothing: its factor is NaN, and optimizers leave everything as it is then. With
 // optimizer.in_backward that holds for the groups alone whose own gradient is not finite.

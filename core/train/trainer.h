@@ -55,6 +55,8 @@ class Trainer {
   // REQUIRES: one step is under way at most, with reports_late() two.
   void begin(std::int64_t step, bool measure = false);
   StepReport finish();
+  // Whether finish() would return at once: the device has done that step.
+  bool report_is_there() const;
   // Whether a step may be begun before the one before it is finished: the device runs behind the host, and nobody
   // changes the next step by what this one reports. A step behind one that was not finite and ends the run changes
   // nothing.

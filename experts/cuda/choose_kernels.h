@@ -28,7 +28,7 @@ inline ExpertSetting expert_setting(std::string_view given) {
 }
 
 // What there is to choose from. architecture: 80 for sm_80, 90 for Hopper, 100 and 103 for Blackwell. Each of the
-// latter two has matrix instructions that no other GPU has, sm_120 among them.
+// latter two has matrix instructions that no other GPU has, sm_120 among them, and CUTLASS alone calls them here.
 struct ExpertMeans {
   int architecture = 0;
   bool cutlass = false;  // built with CUTLASS's kernels for this GPU
@@ -46,28 +46,24 @@ inline bool matrix_units_take(const GroupedProblem& p, DType in) {
          aligned(p.b) && aligned(p.c);
 }
 
-enum class ExpertProducts { cutlass, wgmma, mma, plain };
+enum class ExpertProducts { cutlass, mma, plain };
 
 inline ExpertProducts choose_products(const ExpertMeans& means, const GroupedProblem& p, DType in, DType out) {
   if ((means.hopper() || means.blackwell()) && means.cutlass && means.setting != ExpertSetting::fused &&
       cutlass_takes(p, in, out)) {
     return ExpertProducts::cutlass;
   }
-  if (!matrix_units_take(p, in)) {
-    return ExpertProducts::plain;
-  }
-  return means.hopper() ? ExpertProducts::wgmma : ExpertProducts::mma;
+  return matrix_units_take(p, in) ? ExpertProducts::mma : ExpertProducts::plain;
 }
 
 // Whether expert_ffn is fused, of whose products `up` and `down` are two. Where nobody says: if the library has none.
-// On Hopper and Blackwell CUTLASS's products of packed rows have run elsewhere, ours nowhere; neither is measured yet.
+// CUTLASS's products of packed rows, on Hopper and Blackwell, run by instructions that ours leave alone.
 inline bool choose_fused(const ExpertMeans& means, const GroupedProblem& up, const GroupedProblem& down, DType dtype) {
   if (means.setting == ExpertSetting::packed || up.experts == 0) {
     return false;
   }
   const auto own = [&](const GroupedProblem& p) {
-    const ExpertProducts products = choose_products(means, p, dtype, dtype);
-    return products == ExpertProducts::wgmma || products == ExpertProducts::mma;
+    return choose_products(means, p, dtype, dtype) == ExpertProducts::mma;
   };
   const auto takes = [&](const GroupedProblem& p) { return matrix_units_take(p, dtype); };
   return takes(up) && takes(down) && (own(up) || own(down));

@@ -34,17 +34,6 @@ constexpr int mma_stages(std::size_t block_memory) {
   return block_memory + 1024 >= 2 * (4 * 16384 + 1024) ? 4 : 3;
 }
 
-// The time of a tile's products, as a share of what the matrix units alone would take: hopper/pingpong.h's model, by
-// which no product has been measured. The units do 4,096 FLOP a cycle. For 64 rows x `columns` x 16 steps they read
-// both operands from shared memory, which moves 128 bytes a cycle, those that copies write of the next slice among
-// them. (L2 gives each of these tiles, in clusters of two, less than 40 bytes a cycle at this pace.)
-constexpr double shared_memory_share(int rows, int columns) {
-  // Bytes a cycle.
-  const double read = (64 + columns) * 16 * 2 / (2.0 * 64 * columns * 16 / 4096);
-  const double written = (rows + columns) * 2 / (2.0 * rows * columns / 4096);
-  return std::max(1.0, (read + written) / 128);
-}
-
 // For nt and nn; tn is always `large`, as its tiles are of the sizes of weights, not of rows.
 // multiprocessors: of the GPU. The rows of an expert are known on the device only; their mean is used.
 inline HopperTile choose_tile(const GroupedProblem& p, int multiprocessors) {
@@ -55,16 +44,17 @@ inline HopperTile choose_tile(const GroupedProblem& p, int multiprocessors) {
   if (rows <= 128 || p.experts * parts(rows, 128) * parts(p.n, 256) < multiprocessors) {
     return HopperTile::small;
   }
-  // The time of an expert by arithmetic, nothing of it measured: its products, those of padding too. Rows are padded to
-  // whole clusters, by half of one on average. A large tile is stored while nothing is multiplied, about 3,000 cycles,
-  // in which the sum would be 192 steps longer. The others are stored beside products, and wait for shared memory.
+  // The time of an expert: its products, those of padding too. Rows are padded to whole clusters, by half of one on
+  // average. A large tile is stored while nothing is multiplied: as long as the sum would take for 100 steps more. The
+  // others are stored beside products, which they delay a little. The three constants fit the shares of an H200's peak
+  // that each tile reached in 16 products of four models (bench/results/hopper.md).
   const auto time = [&](std::int64_t padding, std::int64_t across, double steps) {
     return static_cast<double>((rows + padding) * parts(p.n, across) * across) * steps;
   };
   const double k = static_cast<double>(p.k);
-  const double large = time(128, 256, shared_memory_share(128, 256) * k + 192);
-  const double overlapped = time(64, 384, shared_memory_share(128, 192) * k);
-  const double square = time(64, 256, shared_memory_share(128, 128) * k);
+  const double large = time(128, 256, k + 100);
+  const double overlapped = time(64, 384, 1.03 * k);
+  const double square = time(64, 256, 1.045 * k);
   if (large <= std::min(overlapped, square)) {
     return HopperTile::large;
   }

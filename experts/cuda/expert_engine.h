@@ -1,5 +1,5 @@
 // The experts' products in bf16 on the matrix units: rows may be gathered on the way in, and the activation, or its
-// backward, is applied on the way out. Two engines do the same for two generations of GPUs.
+// backward, is applied on the way out.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -43,7 +43,6 @@ struct ExpertEngine {
   std::int64_t part_columns;
 };
 
-extern const ExpertEngine mma_engine;    // Ampere and later (mma_tile.h)
-extern const ExpertEngine wgmma_engine;  // Hopper alone (hopper/pingpong.h)
+extern const ExpertEngine mma_engine;  // Ampere and later (mma_tile.h)
 
 }  // namespace orthant::cuda

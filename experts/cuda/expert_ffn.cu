@@ -54,10 +54,9 @@ void CudaStream::expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, c
     }
     return Stream::expert_ffn(y, h, x, w_in, w_out, to, kind);
   }
-  const ExpertEngine& engine = expert_engine(means);
   const Tensor a = device_.empty(x.dtype(), {rows, f}), out = device_.empty(x.dtype(), {rows, x.dim(1)});
-  engine.activate(*this, in, rows_of_tokens(to), a.data(), kind);
-  engine.multiply(*this, ffn_product(GroupedLayout::nt, a, w_out, out, to, rows), x.dtype(), {}, {});
+  mma_engine.activate(*this, in, rows_of_tokens(to), a.data(), kind);
+  mma_engine.multiply(*this, ffn_product(GroupedLayout::nt, a, w_out, out, to, rows), x.dtype(), {}, {});
   combine(y, out, to.row, to.weight, false);
 }
 
@@ -74,29 +73,28 @@ void CudaStream::expert_ffn_backward(const Tensor& dx, const Tensor& dweight, co
     }
     return Stream::expert_ffn_backward(dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, to, kind, beta);
   }
-  const ExpertEngine& engine = expert_engine(means);
   const Tensor dh = device_.empty(x.dtype(), h.shape()), dx_rows = device_.empty(x.dtype(), {rows, d});
   const GroupedProblem in_dx = ffn_product(GroupedLayout::nn, dh, w_in, dx_rows, to, rows);
   GroupedProblem out_dx = ffn_product(GroupedLayout::nn, dy, w_out, dx_rows, to, rows);
   out_dx.c = nullptr;
   const Gather gather = rows_of_tokens(to);
   {
-    const std::int64_t count = parts(f, engine.part_columns);
+    const std::int64_t count = parts(f, mma_engine.part_columns);
     const Tensor a = device_.empty(x.dtype(), {rows, f}), partial = device_.empty(DType::f32, {rows, count});
-    engine.weigh(*this, out_dx, gather,
-                 {.h = h.data(),
-                  .dh = dh.data(),
-                  .act = a.data(),
-                  .weight = to.weight.as<float>(),
-                  .source = to.source.as<std::int32_t>(),
-                  .partial = partial.as<float>()},
-                 kind);
+    mma_engine.weigh(*this, out_dx, gather,
+                     {.h = h.data(),
+                      .dh = dh.data(),
+                      .act = a.data(),
+                      .weight = to.weight.as<float>(),
+                      .source = to.source.as<std::int32_t>(),
+                      .partial = partial.as<float>()},
+                     kind);
     launch(sum_parts, Grid{blocks_for(dweight.elements(), 256), 256}, stream_, dweight.as<float>(), partial.as<float>(),
            to.row.as<std::int32_t>(), dweight.elements(), count);
-    engine.multiply(*this, ffn_product(GroupedLayout::tn, dy, a, dw_out, to, rows, beta), DType::f32, gather, {});
+    mma_engine.multiply(*this, ffn_product(GroupedLayout::tn, dy, a, dw_out, to, rows, beta), DType::f32, gather, {});
   }
-  engine.multiply(*this, ffn_product(GroupedLayout::tn, dh, x, dw_in, to, rows, beta), DType::f32, {}, gather);
-  engine.multiply(*this, in_dx, x.dtype(), {}, {});
+  mma_engine.multiply(*this, ffn_product(GroupedLayout::tn, dh, x, dw_in, to, rows, beta), DType::f32, {}, gather);
+  mma_engine.multiply(*this, in_dx, x.dtype(), {}, {});
   pack_backward(dx, dx_rows, to.row, false);
 }
 

@@ -22,8 +22,4 @@ inline ExpertMeans expert_means(const CudaDevice& device) {
   return {device.architecture(), have_cutlass(device.architecture()), expert_setting(device.expert_kernels())};
 }
 
-inline const ExpertEngine& expert_engine(const ExpertMeans& means) {
-  return means.hopper() ? wgmma_engine : mma_engine;
-}
-
 }  // namespace orthant::cuda

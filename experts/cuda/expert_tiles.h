@@ -1,5 +1,5 @@
 // Which tile of which expert's product a block works on, and which rows of memory it is made of. How many rows an
-// expert has is known on the device only. Hopper's clusters count in another order: hopper/cluster_tiles.h.
+// expert has is known on the device only.
 #pragma once
 
 #include <cstdint>

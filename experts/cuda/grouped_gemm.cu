@@ -15,7 +15,6 @@ void run_products(CudaStream& stream, const GroupedProblem& p, DType in, DType o
   }
   switch (choose_products(expert_means(stream.cuda()), p, in, out)) {
     case ExpertProducts::cutlass: return multiply_by_cutlass(stream, p, DescribedProducts(stream, {&p, 1})[0]);
-    case ExpertProducts::wgmma: return wgmma_engine.multiply(stream, p, out, {}, {});
     case ExpertProducts::mma: return mma_engine.multiply(stream, p, out, {}, {});
     case ExpertProducts::plain: return grouped_plain(p, in, out, stream.handle());
   }

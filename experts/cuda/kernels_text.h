@@ -17,10 +17,9 @@ inline std::string experts_text(const ExpertMeans& means, DType compute) {
   const std::string why = means.cutlass ? by_whom : " (built without CUTLASS)";
   switch (engines.experts) {
     case ExpertProducts::cutlass: return fmt::format("CUTLASS, {}{}", rows, by_whom);
-    case ExpertProducts::wgmma: return fmt::format("our wgmma kernels, {}{}", rows, why);
     case ExpertProducts::mma:
       return fmt::format("our mma.sync kernels, {}{}", rows,
-                         means.blackwell() ? why : by_whom + " (CUTLASS's are for sm_90 and sm_100)");
+                         means.hopper() || means.blackwell() ? why : by_whom + " (CUTLASS's are for sm_90 and sm_100)");
     case ExpertProducts::plain: break;
   }
   return "our tiles on the fp32 units (the matrix units take bf16)";

@@ -1,5 +1,4 @@
-// What becomes of a tile of a product, part by part: stored, activated, or weighed (expert_engine.h). Hopper's engine
-// names its epilogues by these, and does the same in registers (hopper/register_epilogues.h).
+// What becomes of a tile of a product, part by part: stored, activated, or weighed (expert_engine.h).
 //
 // An epilogue has across(p), the columns of the product as tiles count them; row_of_b(p, column), which row of b[e]
 // (nt) is such a column, or -1; and an operator that takes a part of a tile that lies in shared memory.

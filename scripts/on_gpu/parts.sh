@@ -24,7 +24,7 @@ done
 {
   nvidia-smi
   uname -a; lscpu; free -g; df -h /tmp /dev/shm; ldd --version
-  command -v nvcc ncu compute-sanitizer python3
+  command -v nvcc compute-sanitizer python3
   python3 -c 'import torch; print(torch.__version__, torch.backends.cudnn.version(), torch.version.cuda)'
   for object in "$module" "$bin"/* "$build"/lib/orthant/plugins/*.so; do echo "$object"; ldd "$object"; done
   echo "$LD_LIBRARY_PATH"
@@ -43,7 +43,7 @@ if [[ $device == cuda ]]; then
 fi
 export ORTHANT_TEST_DEVICES=$device GTEST_COLOR=no OMP_WAIT_POLICY=passive PYTHONUNBUFFERED=1
 
-[[ $* != all ]] || set -- smoke tests recipes layer peers fused step graphs tiles counters sanitizer nccl train
+[[ $* != all ]] || set -- smoke tests recipes resume layer peers engines step graphs tiles sanitizer nccl train
 code=0
 for planned in "$@"; do
   part=${planned%=*} most=3600

@@ -73,6 +73,19 @@ part_graphs() { # the losses of the same steps launched one by one
   step graphs_losses 10 "$root/scripts/same_losses.sh" "$logs/graphs/false/metrics.jsonl" "$logs/graphs/true/metrics.jsonl" 12
 }
 
+part_resume() { # from the middle of a run, on this device and on the CPU: the losses are those of the run itself
+  local name
+  local run=("$bin/orthant" launch "$root/configs/quickstart.toml" --set "run.directory=\"$logs/resume\"" --set run.log_every=1
+    --set run.validate_every=0 --set run.checkpoint_every=10 --set run.keep=2 --set run.steps=20 --set data.source=synthetic --set 'data.path=[]')
+  step resume_whole 60 "${run[@]}" --set run.device="$device" --set run.name=whole || return
+  tail -n 10 "$logs/resume/whole/metrics.jsonl" >"$logs/resume/last.jsonl"
+  for name in "$device" cpu; do
+    step "resume_on_$name" 60 "${run[@]}" --set run.device="$name" --set "run.name=on_$name" --resume "$logs/resume/whole/checkpoints/step_000010"
+    step "resume_losses_$name" 10 "$root/scripts/same_losses.sh" "$logs/resume/last.jsonl" "$logs/resume/on_$name/metrics.jsonl" 10
+  done
+  rm -rf "$logs"/resume/*/checkpoints
+}
+
 part_train() { # two layers, as the last step writes a checkpoint: 13 GB, where the recipe's 12 layers have 63
   [[ $device == cuda ]] || { note='needs a GPU'; return; }
   step train 28800 "$bin/orthant" launch "$root/configs/olmoe_1b.toml" --set "run.directory=\"$logs/train\"" --set model.layers=2

@@ -108,30 +108,33 @@ part_again() {
 
 # memcheck sees every address, with each tensor an allocation of its own; racecheck shared memory, synccheck barriers. The
 # latter two look at our kernels alone, by their mangled names: in CUTLASS's they report what is none, for hours.
-sanitize() { # SETTING FOLDER FILTER TOOL...
-  local tool only setting=$1 folder=$2 filter=$3
-  for tool in "${@:4}"; do
+sanitize() { # SETTING FOLDER SHARDS FILTER TOOL...
+  local tool only i setting=$1 folder=$2 shards=$3 filter=$4
+  for tool in "${@:5}"; do
     only=$([[ $tool == memcheck ]] || echo --kernel-name kns=_ZN7orthant)
-    echo "${tool}_${folder}_$setting 28800 ORTHANT_CUDA_CACHE=0 $(setting_of "$setting") compute-sanitizer --tool $tool --error-exitcode 9 $only $bin/${folder}_tests --gtest_filter='$filter'"
+    for ((i = 0; i < shards; i++)); do
+      echo "${tool}_${folder}_$setting.$i 28800 ORTHANT_CUDA_CACHE=0 $(setting_of "$setting") GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i compute-sanitizer --tool $tool --error-exitcode 9 $only $bin/${folder}_tests --gtest_filter='$filter'"
+    done
   done
 }
 sanitized() { # what `sanitize` printed
   [[ $device == cuda ]] || { note='needs a GPU'; return; }
+  local name code kind kinds=()
   cat >"$logs/sanitize"
-  queue 2 "$logs/sanitize"
-  local name code
+  queue "$jobs" "$logs/sanitize"
   while read -r name code; do
-    if [[ $code != 0 ]]; then
-      fail "$name" "$code" "$logs/$name.log"
-    else
-      figure "$name: $(grep -h 'SUMMARY' "$logs/$name.log" | tr -s '= ' ' ')"
-    fi
+    [[ $code == 0 ]] || fail "$name" "$code" "$logs/$name.log"
   done <"$logs/sanitize.codes"
+  mapfile -t kinds < <(sed -E 's/\.[0-9]+ .*//' "$logs/sanitize" | sort -u)
+  for kind in "${kinds[@]}"; do
+    figure "$kind: $(cat "$logs/$kind".*.log | grep -c '^\[       OK') tests passed, $(cat "$logs/$kind".*.log | grep -E 'SUMMARY' | tr -s '= ' ' ' | sort | uniq -c | tr -s '\n ' ' ')"
+  done
 }
-part_races() { sanitized < <(sanitize fused experts 'ExpertFfn*' memcheck racecheck); }
-part_sanitizer() {
-  sanitized < <(
-    for folder in ops router experts; do sanitize packed "$folder" '-Engines.*' memcheck racecheck synccheck; done
-    sanitize fused experts '-Engines.*' memcheck racecheck synccheck
-  )
+sanitize_all() { # TOOL...
+  sanitize packed ops 6 '*' "$@"
+  sanitize packed router 4 '*' "$@"
+  sanitize packed experts 4 '-Engines.*' "$@"
+  sanitize fused experts 4 'ExpertFfn*:GroupedGemm*' "$@"
 }
+part_races() { sanitized < <(sanitize_all memcheck racecheck); }
+part_sanitizer() { sanitized < <(sanitize_all memcheck racecheck synccheck); }

@@ -44,7 +44,7 @@ struct Case {
 };
 
 constexpr Case cases[] = {
-    {8, 14000, 1024, 4096, HopperTile::large},
+    {8, 28000, 512, 4608, HopperTile::large},
     {8, 3100, 1224, 256, HopperTile::square},
     {8, 2100, 1920, 840, HopperTile::overlapped},
     {40, 1200, 264, 72, HopperTile::small},

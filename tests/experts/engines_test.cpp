@@ -44,7 +44,6 @@ std::string experts_cell(const Engines& engines) {
   const std::string rows = engines.fused ? ", fused" : ", packed";
   switch (engines.experts) {
     case ExpertProducts::cutlass: return "CUTLASS" + rows;
-    case ExpertProducts::wgmma: return "ours, wgmma" + rows;
     case ExpertProducts::mma: return "ours, mma.sync" + rows;
     case ExpertProducts::plain: break;
   }
@@ -99,7 +98,7 @@ TEST(Engines, WithoutLibrariesAreOurs) {
   for (const int capability : {80, 86, 89, 90, 100, 103, 120, 121}) {
     const Engines bf16 = engines_for({.architecture = capability}, {}, DType::bf16);
     EXPECT_FALSE(bf16.cublas);
-    EXPECT_EQ(bf16.experts, capability == 90 ? ExpertProducts::wgmma : ExpertProducts::mma) << capability;
+    EXPECT_EQ(bf16.experts, ExpertProducts::mma) << capability;
     EXPECT_TRUE(bf16.fused);
     EXPECT_EQ(bf16.attention, AttentionEngine::mma);
     const Engines f32 = engines_for({capability, true, ExpertSetting::automatic}, {true, true}, DType::f32);

@@ -35,7 +35,8 @@ struct Sizes {
 const Sizes all_sizes[] = {{1, 1, 1},     {3, 5, 7}, {17, 33, 9}, {64, 48, 100},
                            {70, 50, 130}, {0, 4, 3}, {4, 0, 3},   {5, 6, 0}};
 
-void check_gemm(OpContext& c, DType in, DType out, double tolerance) {
+// tolerance_of_sums: where the product is added to what C has.
+void check_gemm(OpContext& c, DType in, DType out, double tolerance, double tolerance_of_sums) {
   for (const Sizes s : all_sizes) {
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
@@ -47,7 +48,7 @@ void check_gemm(OpContext& c, DType in, DType out, double tolerance) {
           c.stream().gemm(y, a.tensor, b.tensor, {ta, tb, beta});
           c.expect(fmt::format("c {}x{}x{} {}{} beta {}", s.m, s.n, s.k, ta, tb, beta), y,
                    product(ta, tb, s.m, s.n, s.k, a.values, b.values, static_cast<double>(beta), before.values),
-                   tolerance);
+                   beta == 0 ? tolerance : tolerance_of_sums);
         }
       }
     }
@@ -55,13 +56,15 @@ void check_gemm(OpContext& c, DType in, DType out, double tolerance) {
 }
 
 TEST(Gemm, Fp32) {
-  on_every_device([](OpContext& c) { check_gemm(c, DType::f32, DType::f32, 1e-5); }, SameBits::per_thread_count);
+  on_every_device([](OpContext& c) { check_gemm(c, DType::f32, DType::f32, 1e-5, 1e-5); }, SameBits::per_thread_count);
 }
 TEST(Gemm, Bf16ToFp32) {
-  on_every_device([](OpContext& c) { check_gemm(c, DType::bf16, DType::f32, 1e-5); }, SameBits::per_thread_count);
+  on_every_device([](OpContext& c) { check_gemm(c, DType::bf16, DType::f32, 1e-5, 1e-5); }, SameBits::per_thread_count);
 }
+// cuBLAS has kernels that round the product to bf16 before they add it (seen on an H200): 2^-8 twice.
 TEST(Gemm, Bf16) {
-  on_every_device([](OpContext& c) { check_gemm(c, DType::bf16, DType::bf16, 0.005); }, SameBits::per_thread_count);
+  on_every_device([](OpContext& c) { check_gemm(c, DType::bf16, DType::bf16, 0.005, 0.008); },
+                  SameBits::per_thread_count);
 }
 
 TEST(Gemm, RefusesWhatDoesNotFit) {
@@ -135,8 +138,13 @@ TEST(Gemm, RowsDoNotDependOnEachOther) {
   };
   for (const Case& dtype :
        {Case{DType::f32, DType::f32}, Case{DType::bf16, DType::f32}, Case{DType::bf16, DType::bf16}}) {
-    for (const auto& [n, k] :
-         {std::pair<std::int64_t, std::int64_t>{24, 17}, {7, 64}, {100, 333}, {512, 1024}, {2000, 64}, {33, 4001}}) {
+    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{24, 17},
+                               {7, 64},
+                               {24, 256},
+                               {100, 333},
+                               {512, 1024},
+                               {2000, 64},
+                               {33, 4001}}) {
       std::vector<std::byte> whole;
       for (const int threads : {1, 2}) {
         const std::unique_ptr<Device> device = make_device("cpu", threads);
@@ -162,8 +170,9 @@ TEST(Gemm, RowsDoNotDependOnEachOther) {
             whole.assign(bytes.begin(), bytes.end());
           }
           const std::size_t row = y.bytes() / static_cast<std::size_t>(m);
-          ASSERT_EQ(std::memcmp(bytes.data(), whole.data() + static_cast<std::size_t>(at) * row, bytes.size()), 0)
-              << m << " rows of [" << n << ", " << k << "], " << threads << " threads";
+          EXPECT_EQ(std::memcmp(bytes.data(), whole.data() + static_cast<std::size_t>(at) * row, bytes.size()), 0)
+              << m << " rows of [" << n << ", " << k << "], " << name_of(dtype.in) << " to " << name_of(dtype.out)
+              << ", " << threads << " threads";
         }
       }
     }

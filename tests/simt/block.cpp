@@ -2,7 +2,6 @@
 
 #include <orthant/error.h>
 
-#include <algorithm>
 #include <bit>
 #include <numeric>
 #include <string_view>
@@ -29,11 +28,7 @@ std::string text(const std::source_location& where) {
   return fmt::format("{}:{}", where.file_name(), where.line());
 }
 
-void Block::run(int blocks, int block_threads, Position& at, Random& random, void (*body)(const void*),
-                const void* argument) {
-  const int threads = blocks * block_threads;
-  block_threads_ = block_threads;
-  first_block_ = at.block;
+void Block::run(int threads, Position& at, Random& random, void (*body)(const void*), const void* argument) {
   body_ = body;
   argument_ = argument;
   random_ = &random;
@@ -45,15 +40,11 @@ void Block::run(int blocks, int block_threads, Position& at, Random& random, voi
     warps_[w].alive = here == lanes ? ~0u : (1u << here) - 1;
     warps_[w].meetings.clear();
   }
-  barriers_.assign(blocks, {});
-  cluster_barrier_ = {};
-  cluster_barriers_ = 0;
+  barrier_.arrived.clear();
+  barrier_.predicates = 0;
   ready_.resize(threads);
   std::iota(ready_.begin(), ready_.end(), 0);
-  sleepers_.clear();
-  works_.clear();
-  alive_.assign(blocks, block_threads);
-  all_alive_ = threads;
+  alive_ = threads;
   failure_ = nullptr;
 
   running_ = take_ready("no thread can go on: ");
@@ -82,16 +73,16 @@ void Block::run_threads() {
     int next = -1;
     threads_[thread].fiber = self;
     try {
-      place(thread);
+      position_->thread = {static_cast<unsigned>(thread), 0, 0};
       body_(argument_);
       thread_returned(thread);
-      next = all_alive_ > 0 ? take_ready("which returned, no other can go on: ") : -1;
+      next = alive_ > 0 ? take_ready("which returned, no other can go on: ") : -1;
     } catch (const Abandoned&) {
     } catch (...) {
       failure_ = std::current_exception();
     }
     threads_[thread].fiber = nullptr;
-    if (failure_ || all_alive_ == 0) {
+    if (failure_ || alive_ == 0) {
       idle_.push_back(self);
       switch_context(self->context(), outside_);
       continue;
@@ -105,22 +96,14 @@ void Block::run_threads() {
 }
 
 void Block::thread_returned(int thread) {
-  --alive_[block_of(thread)];
-  --all_alive_;
+  --alive_;
   const int w = thread / lanes;
   Warp& warp = warps_[w];
   warp.alive &= ~(1u << thread % lanes);
   for (std::size_t m = warp.meetings.size(); m-- > 0;) {
     complete_if_all(w, m);
   }
-  release_barriers_if_all(block_of(thread));
-}
-
-void Block::place(int thread) {
-  const auto rank = static_cast<unsigned>(block_of(thread));
-  position_->thread = {static_cast<unsigned>(thread % block_threads_), 0, 0};
-  position_->block = {first_block_.x + rank, first_block_.y, first_block_.z};
-  position_->cluster_rank = rank;
+  release_barrier_if_all();
 }
 
 void Block::wait() {
@@ -135,7 +118,7 @@ void Block::wait() {
   if (failure_) {
     throw Abandoned{};
   }
-  place(thread);
+  position_->thread = {static_cast<unsigned>(thread), 0, 0};
 }
 
 Fiber* Block::idle_fiber() {
@@ -149,81 +132,39 @@ Fiber* Block::idle_fiber() {
 }
 
 int Block::take_ready(const char* before) {
-  for (;;) {
-    const std::size_t choices = ready_.size() + works_.size();
-    if (choices == 0) {
-      fail_here(before + who_waits());
-    }
-    const auto at = static_cast<std::size_t>(((random_->next() >> 32) * choices) >> 32);
-    if (at < ready_.size()) {
-      const int thread = ready_[at];
-      ready_[at] = ready_.back();
-      ready_.pop_back();
-      return thread;
-    }
-    Work& chosen = works_[at - ready_.size()];
-    const Work work = std::exchange(chosen, works_.back());
-    works_.pop_back();
-    const int thread = std::exchange(running_, work.thread);
-    place(running_);
-    work.run();
-    running_ = thread;
-    place(running_);
+  if (ready_.empty()) {
+    fail_here(before + who_waits());
   }
-}
-
-void Block::sleep(const void* on, const char* function, const std::source_location& where) {
-  sleepers_.push_back({running_, on, function, where});
-  wait();
-}
-
-void Block::wake(const void* on) {
-  std::erase_if(sleepers_, [&](const Sleeper& sleeper) {
-    if (sleeper.on == on) {
-      ready_.push_back(sleeper.thread);
-    }
-    return sleeper.on == on;
-  });
+  const auto at = static_cast<std::size_t>(((random_->next() >> 32) * ready_.size()) >> 32);
+  const int thread = ready_[at];
+  ready_[at] = ready_.back();
+  ready_.pop_back();
+  return thread;
 }
 
 int Block::barrier(const char* function, bool predicate, const std::source_location& where) {
-  return wait_at(barriers_[block_of(running_)], function, predicate, where, "block");
-}
-
-void Block::cluster_barrier(const char* function, const std::source_location& where) {
-  wait_at(cluster_barrier_, function, false, where, "cluster");
-}
-
-int Block::wait_at(Barrier& barrier, const char* function, bool predicate, const std::source_location& where,
-                   const char* who) {
-  if (barrier.arrived.empty()) {
-    barrier.function = function;
-    barrier.where = where;
-  } else if (!same_place(barrier.where, where)) {
-    fail_here(fmt::format(
-        "{} ({}) while other threads, such as {}, wait in {} ({}): all threads of a {} that have "
-        "not returned must come to the same barrier",
-        function, text(where), barrier.arrived.front() % block_threads_, barrier.function, text(barrier.where), who));
+  if (barrier_.arrived.empty()) {
+    barrier_.function = function;
+    barrier_.where = where;
+  } else if (!same_place(barrier_.where, where)) {
+    fail_here(
+        fmt::format("{} ({}) while other threads, such as {}, wait in {} ({}): all threads of a block that have "
+                    "not returned must come to the same barrier",
+                    function, text(where), barrier_.arrived.front(), barrier_.function, text(barrier_.where)));
   }
-  barrier.arrived.push_back(running_);
-  barrier.predicates += predicate ? 1 : 0;
-  release_barriers_if_all(block_of(running_));
+  barrier_.arrived.push_back(running_);
+  barrier_.predicates += predicate ? 1 : 0;
+  release_barrier_if_all();
   wait();
-  return barrier.result;
+  return barrier_.result;
 }
 
-void Block::release_if_all(Barrier& barrier, int alive) {
-  if (alive > 0 && static_cast<int>(barrier.arrived.size()) == alive) {
-    ready_.insert(ready_.end(), barrier.arrived.begin(), barrier.arrived.end());
-    barrier.arrived.clear();
-    barrier.result = std::exchange(barrier.predicates, 0);
-    cluster_barriers_ += &barrier == &cluster_barrier_ ? 1 : 0;
+void Block::release_barrier_if_all() {
+  if (alive_ > 0 && static_cast<int>(barrier_.arrived.size()) == alive_) {
+    ready_.insert(ready_.end(), barrier_.arrived.begin(), barrier_.arrived.end());
+    barrier_.arrived.clear();
+    barrier_.result = std::exchange(barrier_.predicates, 0);
   }
-}
-
-void Block::release_barriers_if_all(int block) {
-  release_if_all(barriers_[block], alive_[block]);
-  release_if_all(cluster_barrier_, all_alive_);
 }
 
 std::uint64_t Block::collective(Collective kind, const char* function, unsigned mask, std::uint64_t value, int source,
@@ -309,17 +250,10 @@ void Block::exchange(int first_thread, const Meeting& meeting) {
 
 std::string Block::who_waits() const {
   std::string found;
-  const auto add = [&](const Barrier& barrier, int alive) {
-    if (!barrier.arrived.empty()) {
-      found += fmt::format("{}{} of {} threads that have not returned, such as {}, wait in {} ({})",
-                           found.empty() ? "" : "; ", barrier.arrived.size(), alive,
-                           barrier.arrived.front() % block_threads_, barrier.function, text(barrier.where));
-    }
-  };
-  for (std::size_t b = 0; b < barriers_.size(); ++b) {
-    add(barriers_[b], alive_[b]);
+  if (!barrier_.arrived.empty()) {
+    found = fmt::format("{} of {} threads that have not returned, such as {}, wait in {} ({})", barrier_.arrived.size(),
+                        alive_, barrier_.arrived.front(), barrier_.function, text(barrier_.where));
   }
-  add(cluster_barrier_, all_alive_);
   int shown = 0;
   for (std::size_t w = 0; w < warps_.size(); ++w) {
     for (const Meeting& meeting : warps_[w].meetings) {
@@ -330,17 +264,11 @@ std::string Block::who_waits() const {
       }
     }
   }
-  if (!sleepers_.empty()) {
-    const Sleeper& first = sleepers_.front();
-    found += fmt::format("{}{} threads, such as {}, wait in {} ({})", found.empty() ? "" : "; ", sleepers_.size(),
-                         first.thread, first.function, text(first.where));
-  }
   return found;
 }
 
 void Block::fail_at(int thread, const std::string& what) const {
-  fail("block ({}, {}, {}), thread {}: {}", first_block_.x + static_cast<unsigned>(block_of(thread)), first_block_.y,
-       first_block_.z, thread % block_threads_, what);
+  fail("block ({}, {}, {}), thread {}: {}", position_->block.x, position_->block.y, position_->block.z, thread, what);
 }
 
 }  // namespace orthant::simt

@@ -1,5 +1,4 @@
-// Block: the threads of one block of a grid, or of the blocks of one cluster, on fibers, and where they wait for each
-// other. Inside of the engine.
+// Block: the threads of one block of a grid, on fibers, and where they wait for each other. Inside of the engine.
 //
 // A fiber runs threads one after another as long as they do not wait, so a kernel without barriers needs one fiber.
 // Thread safety: none; everything here belongs to one OS thread.
@@ -7,11 +6,9 @@
 
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <source_location>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/simt/engine.h"
@@ -38,23 +35,15 @@ std::string text(const std::source_location& where);  // "file:line"
 
 class Block {
  public:
-  // Runs body(argument) on the threads of `blocks` blocks of `threads` each, whose place `at` follows: at.block is the
-  // first block's, the others are its neighbours in x. Rethrows the first failure of a thread, after all have been
-  // given up.
-  void run(int blocks, int threads, Position& at, Random& random, void (*body)(const void*), const void* argument);
+  // Runs body(argument) on `threads` threads, whose place `at` follows. Rethrows the first failure of a thread,
+  // after all have been given up.
+  void run(int threads, Position& at, Random& random, void (*body)(const void*), const void* argument);
 
   // Called on a thread of the block: see engine.h.
   int barrier(const char* function, bool predicate, const std::source_location& where);
-  void cluster_barrier(const char* function, const std::source_location& where);
-  int cluster_barriers() const { return cluster_barriers_; }
-  bool runs(unsigned rank) const { return alive_[rank] > 0; }
-  int running() const { return running_; }
   std::uint64_t collective(Collective kind, const char* function, unsigned mask, std::uint64_t value, int source,
                            const std::source_location& where);
   [[noreturn]] void fail_here(const std::string& what) const { fail_at(running_, what); }
-  void later(std::function<void()> work) { works_.push_back({running_, std::move(work)}); }
-  void sleep(const void* on, const char* function, const std::source_location& where);
-  void wake(const void* on);
 
  private:
   static constexpr int lanes = 32;
@@ -76,25 +65,12 @@ class Block {
     unsigned alive = 0;  // lanes that have not returned
     std::vector<Meeting> meetings;
   };
-  // As Meeting, for a block or the cluster.
+  // As Meeting, for the block.
   struct Barrier {
     const char* function = nullptr;
     std::source_location where;
     std::vector<int> arrived;
     int predicates = 0, result = 0;
-  };
-
-  // A thread that sleeps until somebody wakes those that sleep on the same.
-  struct Sleeper {
-    int thread;
-    const void* on;
-    const char* function;
-    std::source_location where;
-  };
-  // What a thread has started and goes on without it.
-  struct Work {
-    int thread;
-    std::function<void()> run;
   };
 
   // A fiber's life: threads, one after another.
@@ -108,13 +84,7 @@ class Block {
   int take_ready(const char* before);
   void abandon();
 
-  int block_of(int thread) const { return thread / block_threads_; }
-  // Tells Position who runs.
-  void place(int thread);
-  int wait_at(Barrier& barrier, const char* function, bool predicate, const std::source_location& where,
-              const char* who);
-  void release_if_all(Barrier& barrier, int alive);
-  void release_barriers_if_all(int block);
+  void release_barrier_if_all();
   void complete_if_all(int warp, std::size_t meeting);
   void exchange(int first_thread, const Meeting& meeting);
   std::string who_waits() const;
@@ -126,16 +96,9 @@ class Block {
   Position* position_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  std::vector<Barrier> barriers_;  // of blocks
-  Barrier cluster_barrier_;
-  int cluster_barriers_ = 0;
+  Barrier barrier_;
   std::vector<int> ready_;  // threads that may run, in no order
-  std::vector<Sleeper> sleepers_;
-  std::vector<Work> works_;
-  std::vector<int> alive_;  // threads of each block that have not returned
-  int all_alive_ = 0;
-  int block_threads_ = 1;
-  uint3 first_block_{};
+  int alive_ = 0;           // threads that have not returned
   int running_ = 0;
   std::exception_ptr failure_;
 

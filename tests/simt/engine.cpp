@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -101,8 +102,7 @@ class Engine {
   }
   // counted: it is the GPU's, which has so much and no more.
   void* static_shared(const void* tag, std::size_t bytes, std::size_t alignment, bool counted);
-  void* dynamic_shared(unsigned rank) { return dynamic_[rank].get(); }
-  std::size_t dynamic_size() const { return launch_.shared_bytes; }
+  void* dynamic_shared() { return dynamic_.get(); }
   std::uint64_t block_number() const { return blocks_; }
   Block& block(const char* function) {
     require(position != nullptr, "{} was called outside of a kernel", function);
@@ -112,7 +112,6 @@ class Engine {
  private:
   struct SharedVariable {
     const void* tag;
-    unsigned rank;  // of its block in the cluster
     std::size_t bytes;
     Memory memory;
   };
@@ -126,7 +125,7 @@ class Engine {
   Block block_;
   std::vector<SharedVariable> static_;
   std::size_t static_bytes_ = 0;
-  std::vector<Memory> dynamic_;  // of each block of the cluster
+  Memory dynamic_{nullptr, &std::free};
 };
 
 void Engine::run(const Launch& launch, void (*body)(const void*), const void* argument) {
@@ -138,11 +137,6 @@ void Engine::run(const Launch& launch, void (*body)(const void*), const void* ar
           launch.blocks.y, launch.blocks.z, text(launch.where));
   require(launch.shared_bytes <= shared_limit(), "a block has at most {} bytes of shared memory, got {} ({})",
           shared_limit(), launch.shared_bytes, text(launch.where));
-  require(
-      launch.cluster == 1 || (architecture() >= 90 && launch.cluster >= 2 && launch.cluster <= 8 &&
-                              launch.blocks.x % static_cast<unsigned>(launch.cluster) == 0 && launch.threads % 32 == 0),
-      "clusters, from sm_90 on, have 1 to 8 neighbours in x, got {} of {} blocks of {} threads on sm_{} ({})",
-      launch.cluster, launch.blocks.x, launch.threads, architecture(), text(launch.where));
   launch_ = launch;
   const std::uint64_t number = ++launches_;
   Random random(seed_ * 0xD1342543DE82EF95u + number);
@@ -151,12 +145,10 @@ void Engine::run(const Launch& launch, void (*body)(const void*), const void* ar
     position = nullptr;
     static_.clear();  // AddressSanitizer sees who keeps an address
     static_bytes_ = 0;
-    dynamic_.clear();
+    dynamic_.reset();
   };
   try {
-    for (int rank = 0; rank < launch.cluster; ++rank) {
-      dynamic_.push_back(poisoned_memory(launch.shared_bytes, 128));
-    }
+    dynamic_ = poisoned_memory(launch.shared_bytes, 128);
     run_blocks(random, body, argument);
   } catch (const Error& error) {
     end();
@@ -176,41 +168,36 @@ void Engine::run_blocks(Random& random, void (*body)(const void*), const void* a
   if (blocks == 0) {
     return;
   }
-  const auto cluster = static_cast<unsigned>(launch_.cluster);
-  BlockOrder order(blocks / cluster, random);
+  BlockOrder order(blocks, random);
   position_.grid_size = grid;
   position_.block_size = dim3(static_cast<unsigned>(launch_.threads));
-  position_.cluster_blocks = cluster;
-  for (std::uint64_t k = 0; k < blocks / cluster; ++k) {
-    const std::uint64_t index = order.next() * cluster;
+  for (std::uint64_t k = 0; k < blocks; ++k) {
+    const std::uint64_t index = order.next();
     position_.block = {static_cast<unsigned>(index % grid.x), static_cast<unsigned>(index / grid.x % grid.y),
                        static_cast<unsigned>(index / grid.x / grid.y)};
     for (const SharedVariable& variable : static_) {
       poison(variable.memory.get(), variable.bytes);
     }
-    for (const Memory& dynamic : dynamic_) {
-      poison(dynamic.get(), launch_.shared_bytes);
-    }
+    poison(dynamic_.get(), launch_.shared_bytes);
     ++blocks_;
-    block_.run(launch_.cluster, launch_.threads, position_, random, body, argument);
-    check_ended_blocks();
+    block_.run(launch_.threads, position_, random, body, argument);
   }
 }
 
 void* Engine::static_shared(const void* tag, std::size_t bytes, std::size_t alignment, bool counted) {
   for (const SharedVariable& variable : static_) {
-    if (variable.tag == tag && variable.rank == position_.cluster_rank) {
+    if (variable.tag == tag) {
       return variable.memory.get();
     }
   }
-  static_bytes_ += counted && position_.cluster_rank == 0 ? (bytes + 15) / 16 * 16 : 0;
+  static_bytes_ += counted ? (bytes + 15) / 16 * 16 : 0;
   if (static_bytes_ > static_shared_limit || static_bytes_ + launch_.shared_bytes > shared_limit()) {
     block("ORTHANT_SHARED")
         .fail_here(fmt::format("{} bytes of static and {} of dynamic shared memory: a block has at most {} static, and "
                                "{} in all",
                                static_bytes_, launch_.shared_bytes, static_shared_limit, shared_limit()));
   }
-  static_.push_back({tag, position_.cluster_rank, bytes, poisoned_memory(bytes, std::max<std::size_t>(alignment, 16))});
+  static_.push_back({tag, bytes, poisoned_memory(bytes, std::max<std::size_t>(alignment, 16))});
   return static_.back().memory.get();
 }
 
@@ -269,27 +256,11 @@ void* exchange_bytes(const void* tag, std::size_t bytes, std::size_t alignment) 
 }
 
 void* dynamic_shared_bytes() {
-  return engine().dynamic_shared(position->cluster_rank);
-}
-
-void* dynamic_shared_bytes(unsigned rank) {
-  return engine().dynamic_shared(rank);
+  return engine().dynamic_shared();
 }
 
 int block_barrier(const char* function, bool predicate, const std::source_location& where) {
   return engine().block(function).barrier(function, predicate, where);
-}
-
-void cluster_barrier(const char* function, const std::source_location& where) {
-  engine().block(function).cluster_barrier(function, where);
-}
-
-int cluster_barriers() {
-  return engine().block("cluster_barriers").cluster_barriers();
-}
-
-bool block_runs(unsigned rank) {
-  return engine().block("block_runs").runs(rank);
 }
 
 std::uint64_t warp_collective(Collective kind, const char* function, unsigned mask, std::uint64_t value, int source,
@@ -297,28 +268,8 @@ std::uint64_t warp_collective(Collective kind, const char* function, unsigned ma
   return engine().block(function).collective(kind, function, mask, value, source, where);
 }
 
-void later(std::function<void()> work) {
-  engine().block("later").later(std::move(work));
-}
-
-void sleep(const void* on, const char* function, const std::source_location& where) {
-  engine().block(function).sleep(on, function, where);
-}
-
-void wake(const void* on) {
-  engine().block("wake").wake(on);
-}
-
-std::size_t dynamic_shared_size() {
-  return engine().dynamic_size();
-}
-
 std::uint64_t block_number() {
   return engine().block_number();
-}
-
-int thread_number() {
-  return engine().block("thread_number").running();
 }
 
 void launch_node(const Launch& how, CUstream_st* stream, const void* kernel, const NodeKernel& node,

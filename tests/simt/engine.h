@@ -1,7 +1,7 @@
 // The engine: runs a grid of CUDA threads on the calling OS thread. What a kernel calls is in device_functions.h.
 //
-// Blocks run one after another, those of a cluster together, their threads on fibers that are left at barriers and warp
-// collectives, both in a random order that the seed fixes. Shared memory holds 0xFF (NaN) when a block begins.
+// Blocks run one after another, a block's threads on fibers that are left at barriers and warp collectives, both in a
+// random order that the seed fixes. Shared memory holds 0xFF (NaN) when a block begins.
 //
 // Errors: a misuse throws Error out of launch(), naming the launch, block, thread, and the seed.
 // Thread safety: every OS thread has an engine of its own; several may launch at once.
@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <source_location>
 #include <string>
 #include <type_traits>
@@ -40,7 +39,6 @@ inline constexpr int block_threads_limit = 1024;
 struct Position {
   uint3 thread, block;
   dim3 block_size, grid_size;
-  unsigned cluster_rank, cluster_blocks;  // of the block in its cluster, and how many that has
 };
 // threadIdx, blockIdx, blockDim, gridDim of the running CUDA thread; nullptr outside of a kernel.
 extern constinit thread_local const Position* position;
@@ -49,7 +47,6 @@ struct Launch {
   dim3 blocks;
   int threads;
   std::size_t shared_bytes;
-  int cluster;  // blocks of a cluster, neighbours in x
   std::source_location where;
 };
 
@@ -116,8 +113,6 @@ void* static_shared_bytes(const void* tag, std::size_t bytes, std::size_t alignm
 // The same of what the model of an instruction needs: the GPU has no such memory, so it counts for no limit.
 void* exchange_bytes(const void* tag, std::size_t bytes, std::size_t alignment);
 void* dynamic_shared_bytes();
-// That of the block of this rank in the cluster.
-void* dynamic_shared_bytes(unsigned rank);
 
 template <class T>
 T& static_shared(const void* tag) {
@@ -134,12 +129,6 @@ T& exchange(const void* tag) {
 // Waits for the block's threads that have not returned. Result: how many of them gave a true predicate.
 int block_barrier(const char* function, bool predicate, const std::source_location& where);
 
-// Waits for all threads of the cluster that have not returned.
-void cluster_barrier(const char* function, const std::source_location& where);
-// Such barriers so far; and whether a block of the cluster has threads that have not returned.
-int cluster_barriers();
-bool block_runs(unsigned rank);
-
 enum class Collective { barrier, shuffle, ballot, match };
 
 // Waits for the lanes of `mask` that have not returned.
@@ -149,22 +138,12 @@ enum class Collective { barrier, shuffle, ballot, match };
 std::uint64_t warp_collective(Collective kind, const char* function, unsigned mask, std::uint64_t value, int source,
                               const std::source_location& where);
 
-// --- for warpgroup.cpp
+// --- for async_copies.cpp
 
-// Runs `work` at some later time of the block, in the running thread's name, while that goes on.
-void later(std::function<void()> work);
-// Leaves the running thread until another, or such work, wakes those that sleep on the same address.
-void sleep(const void* on, const char* function, const std::source_location& where);
-void wake(const void* on);
-std::size_t dynamic_shared_size();
-// Another one for each block, or cluster, that this OS thread runs.
+// Another one for each block that this OS thread runs.
 std::uint64_t block_number();
-// Of the running thread in its cluster.
-int thread_number();
 
 // Ends the launch with an error that names the thread.
 [[noreturn]] void misuse(const std::string& what, const std::source_location& where);
-// What a block's end does not wait for must have been waited for by its threads (shared_space.cpp). Errors: Error.
-void check_ended_blocks();
 
 }  // namespace orthant::simt

@@ -92,7 +92,7 @@ TEST(LaunchBudget, ARoutedLayer) {
     std::int64_t most;
   };
   for (const auto& [architecture, experts, most] :
-       {Kind{"80", "fused", 19}, Kind{"80", "packed", 24}, Kind{"90", "fused", 25}, Kind{"90", "packed", 25}}) {
+       {Kind{"80", "fused", 19}, Kind{"80", "packed", 24}, Kind{"90", "fused", 19}, Kind{"90", "packed", 25}}) {
     const WithVariable gpu("ORTHANT_SIMT_ARCHITECTURE", architecture), chosen("ORTHANT_CUDA_EXPERTS", experts);
     Counted counted({"batch.sequences=6", "moe.experts=128", "moe.top_k=8"});
     const MoeLayer layer(counted.parameters(), "model.layers.0.block_sparse_moe", counted.plan(), 1);

@@ -22,10 +22,16 @@ namespace orthant {
 
 namespace {
 
+// batch: as a batch of one matrix.
 dnnl::memory::desc matrix(dnnl::memory::data_type type, std::int64_t rows, std::int64_t columns, bool transposed,
-                          std::int64_t ld) {
-  const dnnl::memory::dims strides = transposed ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1};
-  return {{rows, columns}, type, strides};
+                          std::int64_t ld, bool batch) {
+  dnnl::memory::dims sizes = {rows, columns},
+                     strides = transposed ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1};
+  if (batch) {
+    sizes.insert(sizes.begin(), 1);
+    strides.insert(strides.begin(), (transposed ? columns : rows) * ld);
+  }
+  return {sizes, type, strides};
 }
 
 // oneDNN 3 takes what oneDNN 2 puts into a descriptor of its own.
@@ -76,6 +82,10 @@ class ShapesWithCode {
 
 // With more threads the kernels for AMX divide the sum over k among some of them, where rows are few.
 constexpr int most_threads_of_amx = 15;
+
+// With AMX oneDNN 2.6 gives a small product to the instructions of before, which add in another order: one of at most
+// 32 rows and 256 sums, and one row of 256 steps. It does not do so with batches of products.
+constexpr std::int64_t most_rows_of_small_products = 32;
 
 // oneDNN 3 sums one row alone in another order than one among others, where k is 2048 or more.
 constexpr bool one_row_differs = DNNL_VERSION_MAJOR >= 3;
@@ -135,8 +145,9 @@ void matmul_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t 
     const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
     dnnl::stream stream(engine);
     const auto of = [](DType t) { return t == DType::f32 ? type::f32 : type::bf16; };
-    const auto a_desc = matrix(of(dtype), m, k, ta, lda), b_desc = matrix(of(dtype), k, n, tb, ldb);
-    const auto c_desc = matrix(of(c_dtype), m, n, false, ldc);
+    const bool batch = dtype == DType::bf16 && m <= most_rows_of_small_products && has(dnnl::cpu_isa::avx512_core_amx);
+    const auto a_desc = matrix(of(dtype), m, k, ta, lda, batch), b_desc = matrix(of(dtype), k, n, tb, ldb, batch);
+    const auto c_desc = matrix(of(c_dtype), m, n, false, ldc, batch);
     dnnl::primitive_attr attributes;
     if (beta != 0.0f) {
       dnnl::post_ops post;

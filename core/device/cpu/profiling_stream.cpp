@@ -7,6 +7,7 @@ namespace orthant {
 void ProfilingStream::measure(const char* name, const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
   work();
+  inner_->synchronize();
   Entry& entry = entries_[name];
   entry.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   ++entry.calls;

@@ -16,7 +16,7 @@ class ProfilingStream final : public ForwardingStream {
     std::int64_t calls = 0;
   };
 
-  // REQUIRES: operations of `inner` are complete when they return (the CPU's main stream).
+  // Each operation of `inner` is waited for, and its time is that of the device.
   explicit ProfilingStream(std::unique_ptr<Stream> inner) : inner_(std::move(inner)) {}
 
   const std::map<std::string, Entry>& entries() const { return entries_; }

@@ -43,7 +43,6 @@ struct Grid {
   int threads;                                                   // of a block: 32, 64, ... 1024
   SharedBytes shared = {};                                       // dynamic shared memory
   std::source_location where = std::source_location::current();  // named in errors; not to be set
-  int cluster = 1;                                               // blocks of a cluster (Hopper), neighbours in x
 };
 
 // Blocks that give each of `items` to one block of `per_block`. At most `most`: with more items, a block takes several
@@ -87,22 +86,11 @@ template <class... P>
 void launch_listed(const Command& command, cudaStream_t stream) {
 #if defined(__CUDACC__)
   std::vector<void*> parameters = command.parameters();
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(command.cluster);
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-  cudaLaunchConfig_t how{};
-  how.gridDim = command.blocks;
-  how.blockDim = command.threads;
-  how.dynamicSmemBytes = command.shared;
-  how.stream = stream;
-  how.attrs = &cluster;
-  how.numAttrs = command.cluster == 1 ? 0 : 1;
-  check(cudaLaunchKernelExC(&how, command.what, parameters.data()), "recording a kernel");
+  check(cudaLaunchKernel(command.what, command.blocks, command.threads, parameters.data(), command.shared, stream),
+        "recording a kernel");
 #else
-  simt::launch_node(
-      {command.blocks, static_cast<int>(command.threads.x), command.shared, command.cluster, command.where}, stream,
-      command.what, simt::node_kernel<P...>(), command.parameters().data());
+  simt::launch_node({command.blocks, static_cast<int>(command.threads.x), command.shared, command.where}, stream,
+                    command.what, simt::node_kernel<P...>(), command.parameters().data());
 #endif
 }
 
@@ -127,30 +115,14 @@ void launch(void (*kernel)(P...), const Grid& grid, const StreamRef& stream, A&&
     Command command = kernel_command(address, grid.blocks, grid.threads, grid.shared.bytes, launch_listed<P...>,
                                      P{std::forward<A>(args)}...);
     command.where = grid.where;
-    command.cluster = grid.cluster;
     recorder->add(std::move(command));
     return;
   }
 #if defined(__CUDACC__)
   if (status == cudaSuccess) {
-    if (grid.cluster == 1) {
-      kernel<<<grid.blocks, static_cast<unsigned>(grid.threads), grid.shared.bytes, stream.handle()>>>(
-          P{std::forward<A>(args)}...);
-      status = cudaGetLastError();
-    } else {
-      cudaLaunchAttribute cluster{};
-      cluster.id = cudaLaunchAttributeClusterDimension;
-      cluster.val.clusterDim.x = static_cast<unsigned>(grid.cluster);
-      cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-      cudaLaunchConfig_t how{};
-      how.gridDim = grid.blocks;
-      how.blockDim = dim3(static_cast<unsigned>(grid.threads));
-      how.dynamicSmemBytes = grid.shared.bytes;
-      how.stream = stream.handle();
-      how.attrs = &cluster;
-      how.numAttrs = 1;
-      status = cudaLaunchKernelEx(&how, kernel, P{std::forward<A>(args)}...);
-    }
+    kernel<<<grid.blocks, static_cast<unsigned>(grid.threads), grid.shared.bytes, stream.handle()>>>(
+        P{std::forward<A>(args)}...);
+    status = cudaGetLastError();
   }
 #endif
   if (status != cudaSuccess) [[unlikely]] {
@@ -160,7 +132,7 @@ void launch(void (*kernel)(P...), const Grid& grid, const StreamRef& stream, A&&
                               grid.where.file_name(), grid.where.line()));
   }
 #if defined(ORTHANT_SIMT)
-  simt::launch({grid.blocks, grid.threads, grid.shared.bytes, grid.cluster, grid.where}, stream.handle(), address,
+  simt::launch({grid.blocks, grid.threads, grid.shared.bytes, grid.where}, stream.handle(), address,
                [kernel, ... values = P{std::forward<A>(args)}] { kernel(values...); });
 #endif
 }

@@ -7,8 +7,7 @@ bool Command::same_kind(const Command& other) const {
   if (what != other.what || kernel() != other.kernel()) {
     return false;
   }
-  return kernel() ? same(blocks, other.blocks) && same(threads, other.threads) && shared == other.shared &&
-                        cluster == other.cluster
+  return kernel() ? same(blocks, other.blocks) && same(threads, other.threads) && shared == other.shared
                   : bytes == other.bytes;
 }
 

@@ -27,7 +27,6 @@ struct Command {
   const void* what = nullptr;  // the kernel, or a name of the kind
   dim3 blocks, threads;
   std::size_t shared = 0;
-  int cluster = 1;                                                        // blocks of one
   std::vector<std::byte> bytes;                                           // of the parameters, or the key
   std::vector<std::size_t> begin;                                         // where each parameter begins
   void (*launch)(const Command& command, cudaStream_t stream) = nullptr;  // of a kernel

@@ -4,7 +4,6 @@
 
 #include <vector_types.h>
 
-#include "tests/simt/bulk_copies.h"
+#include "tests/simt/async_copies.h"
 #include "tests/simt/device_functions.h"
 #include "tests/simt/runtime_api.h"
-#include "tests/simt/warpgroup.h"
