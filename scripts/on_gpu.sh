@@ -2,10 +2,11 @@
 # What only a GPU can show, part by part and against a clock: GPUs are rented by the minute. One screen says at the end what
 # came of it (OUT/summary.txt), and the logs are one archive of less than 16 MiB (OUT/logs.tar.gz).
 #
-#   scripts/on_gpu.sh [OPTION...] [first | second | all | PART...]
+#   scripts/on_gpu.sh [OPTION...] [first | second | third | all | PART...]
 #
 #   first   at most 345 s: smoke tests recipes layer step, and tiles engines if there is time. What is wrong.
 #   second  at most 285 s: again peers step engines tiles graphs races. Repairs, and how fast it is.
+#   third   at most 385 s: tests again recipes resume engines step races peers. All of it once more, with sanitizers.
 #   all     the default, without a clock: every part but again and races.
 # PART:
 #   smoke      one operation of each kind. Nothing else is tried where the device does not run.
@@ -42,7 +43,7 @@ while [[ $# -gt 0 ]]; do
       printf -v "${1#--}" %s "$2"
       shift
       ;;
-    first | second | all | smoke | tests | again | recipes | resume | layer | engines | peers | step | graphs | train | tiles | races | \
+    first | second | third | all | smoke | tests | again | recipes | resume | layer | engines | peers | step | graphs | train | tiles | races | \
       sanitizer | nccl | size | reference) plan+=("$1") ;;
     *) echo "on_gpu: unknown argument $1: see --help" >&2; exit 2 ;;
   esac
@@ -56,6 +57,7 @@ name=${plan[*]:-all}
 case $name in
   first) plan=(smoke=45 tests=165 recipes=110 resume=40 layer=75 step=75 tiles=62 engines=70) total=345 ;;
   second) plan=(again=40 peers=130 step=70 engines=70 tiles=70 graphs=55 races=60) total=285 ;;
+  third) plan=(tests=60 again=20 recipes=60 resume=40 engines=70 step=40 races=200 peers=130) total=385 ;;
   all) plan=(smoke tests recipes resume layer peers engines step graphs tiles sanitizer nccl train) total=172800 ;;
   *) total=172800 ;;
 esac

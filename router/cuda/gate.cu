@@ -12,6 +12,7 @@
 #include "router/cuda/add_parts.h"
 #include "router/cuda/expert_choice.h"
 #include "router/cuda/token_row.h"
+#include "router/cuda/top_keys.h"
 #include "router/rules/gate.h"
 #include "router/rules/losses.h"
 
@@ -50,81 +51,140 @@ __device__ void choose_nothing(const GateTask& task, std::int64_t t, int place, 
   }
 }
 
-// The K choices of the token of `lanes` lanes that this one belongs to: `first`, then next(the one before).
-// score(logit): of the token. counts [E], of the block. All lanes of the warp call; active: the token is there and is
-// to be routed.
+// Writes choice k, which the lane at place k of the token's `lanes` has, of as many or fewer. score(logit): of the
+// token. counts [E], of the block. All lanes of the warp call; active: the token is there and is to be routed.
+template <int lanes, class F>
+__device__ void write_choices(const GateTask& task, std::int64_t t, bool active, int expert, float logit,
+                              const F& score, std::int32_t* counts) {
+  const GateConfig& config = task.config;
+  const int place = lane() % lanes;
+  const int k_count = static_cast<int>(config.top_k);
+  const bool one = active && place < k_count;
+  float own = one ? score(logit) : 0.0f;
+  const float sum = lanes_sum<lanes>(own);
+  if (!one) {
+    return;
+  }
+  if (place < static_cast<int>(counted_choices(config))) {
+    atomicAdd(counts + expert, 1);
+  }
+  if (config.second_by_chance && place == 1 && !keeps_second(share_of(own, sum), task.key, task.token[t])) {
+    expert = -1;
+    own = 0;
+  }
+  task.expert[t * k_count + place] = expert;
+  task.weight[t * k_count + place] = config.normalize_weights ? share_of(own, sum) : own;
+}
+
+// The K choices of the token of `lanes` lanes that this one belongs to: `first`, then next(the one before). All lanes
+// of the warp call, with the rest as above.
 template <int lanes, class N, class F>
 __device__ void choose(const GateTask& task, std::int64_t t, bool active, Best first, const N& next, const F& score,
                        std::int32_t* counts) {
   const GateConfig& config = task.config;
   const int place = lane() % lanes;
-  const int k_count = static_cast<int>(config.top_k), counted = static_cast<int>(counted_choices(config));
-  const bool normalize = config.normalize_weights;
+  const int k_count = static_cast<int>(config.top_k);
+  if (k_count <= lanes) {
+    Best best = first, own = first;
+    for (int k = 1; k < k_count; ++k) {
+      best = next(best);
+      own = k == place ? best : own;
+    }
+    write_choices<lanes>(task, t, active, own.expert, from_rank(own.rank), score, counts);
+    return;
+  }
+  // More choices than lanes: these take turns. There is no second choice by chance, which is one of two.
+  const int counted = static_cast<int>(counted_choices(config));
   std::int32_t* const expert = task.expert + t * k_count;
   float* const weight = task.weight + t * k_count;
-  float sum = 0, own = 0, last = 0;
+  float sum = 0;
   Best best = first;
-  // Choice k is written by lane k of the token; with more choices than lanes, they take turns.
   for (int k = 0; k < k_count; ++k) {
     best = k == 0 ? first : next(best);
-    last = score(from_rank(best.rank));
-    sum += last;
+    const float own = score(from_rank(best.rank));
+    sum += own;
     if (active && k % lanes == place) {
-      own = last;
       expert[k] = best.expert;
-      if (k_count > lanes) {
-        weight[k] = own;
-      }
+      weight[k] = own;
       if (k < counted) {
         atomicAdd(counts + best.expert, 1);
       }
     }
   }
-  if (!active) {
-    return;
-  }
-  if (k_count > lanes) {
-    for (int k = place; normalize && k < k_count; k += lanes) {
-      weight[k] = share_of(weight[k], sum);
-    }
-  } else if (place < k_count) {
-    weight[place] = normalize ? share_of(own, sum) : own;
-  }
-  if (config.second_by_chance && place == 1 && !keeps_second(share_of(last, sum), task.key, task.token[t])) {
-    expert[1] = -1;
-    weight[1] = 0;
+  for (int k = place; active && config.normalize_weights && k < k_count; k += lanes) {
+    weight[k] = share_of(weight[k], sum);
   }
 }
 
+// The choices of a token in registers, by keys if they tell them apart. The row is loaded again if they do not: that is
+// rare, and registers are few. All lanes of the warp call; the rest as above.
+template <class Shape, class F>
+__device__ void choose_of_row(const GateTask& task, std::int64_t t, bool active,
+                              const std::uint32_t (&rank)[Shape::slots], const F& score, std::int32_t* counts) {
+  const int experts = static_cast<int>(task.config.experts), k_count = static_cast<int>(task.config.top_k);
+  const float* const row = task.logits + t * experts;
+  bool apart = false;
+  int expert = 0;
+  if (k_count <= Shape::lanes) {
+    TopKeys<Shape> keys(rank, experts);
+    apart = keys.choose(expert, k_count) || !active;
+  }
+  if (__all_sync(all_lanes, apart)) {
+    const float logit = active && Shape::place() < k_count ? row[expert] : 0.0f;  // by now in the first-level cache
+    write_choices<Shape::lanes>(task, t, active, expert, logit, score, counts);
+    return;
+  }
+  float logits[Shape::slots] = {};
+  if (active) {
+    load_row<Shape>(logits, row, experts, task.vectors);
+  }
+  std::uint32_t again[Shape::slots];
+  rank_row<Shape>(again, logits, experts);
+  choose<Shape::lanes>(
+      task, t, active, next_best<Shape>(again, Best{}), [&](Best last) { return next_best<Shape>(again, last); }, score,
+      counts);
+}
+
+// Blocks of a multiprocessor: as many as registers allow, so that a call has all its blocks there at once.
 template <class Shape>
-__global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
+inline constexpr int gate_blocks = Shape::slots <= 4    ? 5
+                                   : Shape::slots <= 8  ? 3
+                                   : Shape::slots <= 16 ? 2
+                                                        : 1;
+
+template <class Shape>
+__global__ void __launch_bounds__(256, gate_blocks<Shape>) gate_tokens(GateTask task) {
   const GateConfig& config = task.config;
   const int experts = static_cast<int>(config.experts);
   const bool experts_choose = config.experts_choose;
   const bool by_sigmoid = config.score == ScoreKind::sigmoid;
-  double* const shares = dynamic_shared<double>();                                 // [E]
-  std::int32_t* const counts = reinterpret_cast<std::int32_t*>(shares + experts);  // [E]
+  const int warps = static_cast<int>(blockDim.x) / warp_threads;
+  double* const shares = dynamic_shared<double>();                                         // [warps, E]
+  std::int32_t* const counts = reinterpret_cast<std::int32_t*>(shares + warps * experts);  // [E]
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
-    shares[e] = 0;
     counts[e] = 0;
   }
   __syncthreads();
 
   const auto [begin, end] = tokens_of_block(task);
-  const int warps = static_cast<int>(blockDim.x) / warp_threads;
   double sums[Shape::slots] = {};  // of each expert's share, over this lane's tokens
   for (std::int64_t first = begin + warp() * Shape::tokens_per_warp; first < end;
        first += warps * Shape::tokens_per_warp) {
     const std::int64_t t = first + Shape::token_of_warp();
-    const bool there = t < end, active = there && task.valid[t] != 0;
+    const bool there = t < end;
     float logits[Shape::slots] = {};
-    if (active) {
+    if (there) {  // a padding token's too: one wait for both loads
       load_row<Shape>(logits, task.logits + t * experts, experts, task.vectors);
     }
+    const bool active = there && task.valid[t] != 0;
     std::uint32_t rank[Shape::slots];
     rank_row<Shape>(rank, logits, experts);
-    const Best top = next_best<Shape>(rank, Best{});
-    const float greatest = from_rank(top.rank);
+    std::uint32_t top = rank[0];
+#pragma unroll
+    for (int slot = 1; slot < Shape::slots; ++slot) {
+      top = max(top, rank[slot]);
+    }
+    const float greatest = from_rank(lanes_max<Shape::lanes>(top));
     float sum = 0, sum_sigmoids = 0;
 #pragma unroll
     for (int slot = 0; slot < Shape::slots; ++slot) {
@@ -139,15 +199,18 @@ __global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
       }
     }
     sum = lanes_sum<Shape::lanes>(sum);
-    sum_sigmoids = lanes_sum<Shape::lanes>(sum_sigmoids);
-    const float scale = 1 / sum, part = by_sigmoid ? share_of(1, sum_sigmoids) : scale;
+    const float scale = 1 / sum;
+    float part = scale;
+    if (by_sigmoid) {
+      part = share_of(1, lanes_sum<Shape::lanes>(sum_sigmoids));
+    }
 #pragma unroll
     for (int slot = 0; slot < Shape::slots; ++slot) {
       sums[slot] += active ? static_cast<double>(logits[slot] * part) : 0.0;
     }
     if (!experts_choose) {
-      choose<Shape::lanes>(
-          task, t, active, top, [&](Best last) { return next_best<Shape>(rank, last); },
+      choose_of_row<Shape>(
+          task, t, active, rank,
           [&](float logit) { return by_sigmoid ? sigmoid(logit) : expf(logit - greatest) * scale; }, counts);
       if (there && !active) {
         choose_nothing(task, t, Shape::place(), Shape::lanes);
@@ -165,20 +228,17 @@ __global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
     for (int offset = warp_threads / 2; offset >= Shape::lanes; offset /= 2) {
       sums[slot] += __shfl_xor_sync(all_lanes, sums[slot], offset);
     }
-  }
-  for (int w = 0; w < warps; ++w) {
-    if (warp() == w && Shape::token_of_warp() == 0) {
-#pragma unroll
-      for (int slot = 0; slot < Shape::slots; ++slot) {
-        if (Shape::expert(slot) < experts) {
-          shares[Shape::expert(slot)] += sums[slot];
-        }
-      }
+    if (Shape::token_of_warp() == 0 && Shape::expert(slot) < experts) {
+      shares[warp() * experts + Shape::expert(slot)] = sums[slot];
     }
-    __syncthreads();
   }
+  __syncthreads();
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
-    task.parts.share_part[static_cast<std::int64_t>(blockIdx.x) * experts + e] = shares[e];
+    double share = 0;
+    for (int w = 0; w < warps; ++w) {
+      share += shares[w * experts + e];
+    }
+    task.parts.share_part[static_cast<std::int64_t>(blockIdx.x) * experts + e] = share;
     if (!experts_choose) {
       task.parts.chosen_part[static_cast<std::int64_t>(blockIdx.x) * experts + e] = counts[e];
     }
@@ -287,10 +347,9 @@ void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& 
   } else {
     with_row_shape(experts, [&](auto shape) {
       using Shape = decltype(shape);
-      const int threads = std::min(256, block_tokens * Shape::lanes);
-      launch(gate_tokens<Shape>,
-             Grid{static_cast<unsigned>(blocks), threads, device_.shared(static_cast<std::size_t>(experts) * 12)},
-             stream_, task);
+      const int threads = std::min(256, block_tokens * Shape::lanes), warps = threads / warp_threads;
+      const std::size_t shared = static_cast<std::size_t>(experts) * (static_cast<std::size_t>(warps) * 8 + 4);
+      launch(gate_tokens<Shape>, Grid{static_cast<unsigned>(blocks), threads, device_.shared(shared)}, stream_, task);
     });
   }
   if (experts_choose) {

@@ -106,6 +106,20 @@ __device__ inline T lanes_sum(T x) {
   return x;
 }
 
+// The greatest over the lanes of a token. All lanes of the warp call.
+template <int lanes>
+__device__ inline std::uint32_t lanes_max(std::uint32_t x) {
+  if constexpr (lanes == warp_threads) {
+    return __reduce_max_sync(all_lanes, x);
+  } else {
+#pragma unroll
+    for (int offset = lanes / 2; offset > 0; offset /= 2) {
+      x = max(x, __shfl_xor_sync(all_lanes, x, offset));
+    }
+    return x;
+  }
+}
+
 __device__ inline float sigmoid(float x) {
   return 1.0f / (1.0f + expf(-x));
 }

@@ -54,6 +54,34 @@ TEST(Gate, TiesGoToTheLowerExpert) {
   }
 }
 
+// Logits that are neighbours among the floats, as keys of fewer bits have them equal: a few of them, all, or all but a
+// few tokens' of a warp. Rising, falling, and with the choice's last expert and the next one neighbours.
+TEST(Gate, NeighboursAmongFloatsKeepTheirOrder) {
+  for (const auto& [experts, k_count] :
+       {std::pair<int, int>{8, 2}, {16, 3}, {20, 8}, {64, 8}, {100, 16}, {256, 16}, {300, 9}, {1024, 32}}) {
+    const Problem q = problem(Kind::topk, experts, k_count, 1, 12, 5);
+    Values x;
+    for (int t = 0; t < 12; ++t) {
+      float neighbour = t % 2 == 0 ? 1.5f : -1.5f;
+      for (int e = 0; e < experts; ++e) {
+        const int place = t < 4 ? e : t < 8 ? e * 7 % experts - k_count : e - experts + 3;
+        if (place >= 0) {
+          neighbour = std::nextafter(neighbour, t % 4 < 2 ? 9.0f : -9.0f);
+        }
+        x.push_back(place >= 0 ? neighbour : t % 3 == 0 ? neighbour : 3.0 + 0.25 * e);
+      }
+    }
+    on_every_device([&](OpContext& c) {
+      const Input logits = c.input(DType::f32, {12, experts}, x);
+      const oracle::Gate want = oracle::gate(logits.values, q);
+      const Routed got = run_gate(c, logits, q);
+      c.expect("expert", got.expert, want.expert, 0);
+      c.expect("weight", got.weight, want.weight, 1e-6);
+      c.expect("chosen", got.chosen, want.chosen, 0);
+    });
+  }
+}
+
 // Scores that are 0 in fp32 have no shares, and no gradient, instead of 0 / 0.
 TEST(Gate, SigmoidsThatVanishWeighNothing) {
   const Problem q = by_sigmoid(problem(Kind::topk, 4, 2, 1, 3));

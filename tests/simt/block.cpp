@@ -234,6 +234,12 @@ void Block::exchange(int first_thread, const Meeting& meeting) {
           of[lane].result |= has(meeting.arrived, other) && of[other].value == of[lane].value ? 1u << other : 0u;
         }
         break;
+      case Collective::greatest:
+        of[lane].result = 0;
+        for (int other = 0; other < lanes; ++other) {
+          of[lane].result = std::max(of[lane].result, has(meeting.arrived, other) ? of[other].value : 0);
+        }
+        break;
       case Collective::shuffle:
         if (!has(meeting.arrived, of[lane].source)) {
           fail_at(first_thread + lane,

@@ -131,6 +131,11 @@ unsigned __match_any_sync(unsigned mask, T value, const std::source_location whe
   using namespace orthant::simt;
   return static_cast<unsigned>(warp_collective(Collective::match, "__match_any_sync", mask, bits_of(value), 0, where));
 }
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value,
+                                  const std::source_location where = std::source_location::current()) {
+  using namespace orthant::simt;
+  return static_cast<unsigned>(warp_collective(Collective::greatest, "__reduce_max_sync", mask, value, 0, where));
+}
 
 // --- atomics. None on floats: their sums would depend on the order of threads.
 namespace orthant::simt {

@@ -129,12 +129,13 @@ T& exchange(const void* tag) {
 // Waits for the block's threads that have not returned. Result: how many of them gave a true predicate.
 int block_barrier(const char* function, bool predicate, const std::source_location& where);
 
-enum class Collective { barrier, shuffle, ballot, match };
+enum class Collective { barrier, shuffle, ballot, match, greatest };
 
 // Waits for the lanes of `mask` that have not returned.
 //   shuffle: the value of lane `source`.
 //   ballot: the lanes whose value is not 0.
 //   match: the lanes that have this lane's value.
+//   greatest: of the values.
 std::uint64_t warp_collective(Collective kind, const char* function, unsigned mask, std::uint64_t value, int source,
                               const std::source_location& where);
 

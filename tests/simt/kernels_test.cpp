@@ -183,26 +183,28 @@ __global__ void collectives(int* out) {
   put(__any_sync(all_lanes, i == 31) + 10 * __any_sync(all_lanes, 0));
   put(__all_sync(all_lanes, 1) + 10 * __all_sync(all_lanes, i != 17));
   put(static_cast<int>(__match_any_sync(all_lanes, i % 4)));
+  put(static_cast<int>(__reduce_max_sync(all_lanes, 0x80000000u + static_cast<unsigned>(i * 7 % 32))));
 }
 
 TEST(SimtKernels, WarpCollectives) {
-  std::vector<int> out(9 * 32);
+  std::vector<int> out(10 * 32);
   launch(collectives, Grid{1, 32}, nullptr, out.data());
   unsigned thirds = 0;
   for (unsigned i = 0; i < 32; i += 3) {
     thirds |= 1u << i;
   }
   for (int i = 0; i < 32; ++i) {
-    const int expected[9] = {105,
-                             100 + i / 8 * 8 + 3,
-                             100 + (i % 16 < 2 ? i : i - 2),
-                             100 + (i % 16 >= 14 ? i : i + 2),
-                             100 + (i ^ 7),
-                             static_cast<int>(thirds),
-                             1,
-                             1,
-                             static_cast<int>(0x11111111u << (i % 4))};
-    for (int k = 0; k < 9; ++k) {
+    const int expected[10] = {105,
+                              100 + i / 8 * 8 + 3,
+                              100 + (i % 16 < 2 ? i : i - 2),
+                              100 + (i % 16 >= 14 ? i : i + 2),
+                              100 + (i ^ 7),
+                              static_cast<int>(thirds),
+                              1,
+                              1,
+                              static_cast<int>(0x11111111u << (i % 4)),
+                              static_cast<int>(0x8000001Fu)};
+    for (int k = 0; k < 10; ++k) {
       EXPECT_EQ(out[k * 32 + i], expected[k]) << "collective " << k << ", lane " << i;
     }
   }
