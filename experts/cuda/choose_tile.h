@@ -46,15 +46,15 @@ inline HopperTile choose_tile(const GroupedProblem& p, int multiprocessors) {
   }
   // The time of an expert: its products, those of padding too. Rows are padded to whole clusters, by half of one on
   // average. A large tile is stored while nothing is multiplied: as long as the sum would take for 100 steps more. The
-  // others are stored beside products, which they delay a little. The three constants fit the shares of an H200's peak
-  // that each tile reached in 16 products of four models (bench/results/hopper.md).
+  // others are stored beside products, which they delay a little. The constants fit the shares of an H200's peak that
+  // each tile reached in 19 products of six models (bench/results/hopper.md).
   const auto time = [&](std::int64_t padding, std::int64_t across, double steps) {
     return static_cast<double>((rows + padding) * parts(p.n, across) * across) * steps;
   };
   const double k = static_cast<double>(p.k);
   const double large = time(128, 256, k + 100);
   const double overlapped = time(64, 384, 1.03 * k);
-  const double square = time(64, 256, 1.045 * k);
+  const double square = time(64, 256, 1.035 * k + 24);
   if (large <= std::min(overlapped, square)) {
     return HopperTile::large;
   }

@@ -89,22 +89,13 @@ __device__ void add_weights_backward(float (&grad)[Shape::slots], const float (&
   for (int slot = 0; slot < Shape::slots; ++slot) {
     grad[slot] += weights.of_all(kind, score[slot]);
   }
-  // First who was chosen: a slot's gradient has a division, which is then one a slot and not one a choice and slot.
-  float dweight[Shape::slots] = {};
-  std::uint32_t chosen = 0;  // bits of slots
   for (int k = 0; k < k_count; ++k) {
     const std::int32_t e = selected[k];
-    const float of_k = task.dweight[t * k_count + k];
+    const float dweight = task.dweight[t * k_count + k];
 #pragma unroll
-    for (int slot = 0; slot < Shape::slots; ++slot) {  // a token's choices are different experts
-      const bool here = Shape::expert(slot) == e;
-      dweight[slot] = here ? of_k : dweight[slot];
-      chosen |= here ? 1u << slot : 0u;
+    for (int slot = 0; slot < Shape::slots; ++slot) {
+      grad[slot] += Shape::expert(slot) == e ? weights.of_choice(kind, score[slot], dweight) : 0.0f;
     }
-  }
-#pragma unroll
-  for (int slot = 0; slot < Shape::slots; ++slot) {
-    grad[slot] += (chosen >> slot & 1) != 0 ? weights.of_choice(kind, score[slot], dweight[slot]) : 0.0f;
   }
 }
 

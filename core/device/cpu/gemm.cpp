@@ -91,7 +91,7 @@ void CpuStream::gemm(const Tensor& c, const Tensor& a, const Tensor& b, Gemm how
     return;
   }
   const ThreadLimit limit(threads_);
-  if (a.dtype() == DType::bf16 && k > 0 && have_bf16_matmul()) {
+  if (a.dtype() == DType::bf16 && k > 0 && have_bf16_matmul(k)) {
     matmul_gemm(how.transpose_a, how.transpose_b, m, n, k, DType::bf16, a.data(), a.dim(1), b.data(), b.dim(1),
                 how.beta, c.data(), c.dtype(), n);
     return;

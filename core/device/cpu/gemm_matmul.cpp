@@ -120,9 +120,12 @@ bool have_matmul_of_rows() {
   return has(dnnl::cpu_isa::avx512_core);
 }
 
-// With AVX-512 but no bf16 instructions oneDNN emulates them: fp32 copies are faster.
-bool have_bf16_matmul() {
-  return has(dnnl::cpu_isa::avx512_core_bf16);
+// With AVX-512 but no bf16 instructions oneDNN emulates them: fp32 copies are faster. With AMX the order of long sums
+// that do not end with a whole tile depends on the rows (seen for k = 4001).
+bool have_bf16_matmul(std::int64_t k) {
+  constexpr std::int64_t steps_of_a_tile = 32, long_sum = 1024;
+  const bool whole = k % steps_of_a_tile == 0 || k <= long_sum;
+  return has(dnnl::cpu_isa::avx512_core_bf16) && (whole || !has(dnnl::cpu_isa::avx512_core_amx));
 }
 
 void matmul_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, const void* a,
@@ -171,7 +174,7 @@ bool have_matmul_of_rows() {
   return false;
 }
 
-bool have_bf16_matmul() {
+bool have_bf16_matmul(std::int64_t) {
   return false;
 }
 
