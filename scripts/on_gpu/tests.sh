@@ -130,11 +130,18 @@ sanitized() { # what `sanitize` printed
     figure "$kind: $(cat "$logs/$kind".*.log | grep -c '^\[       OK') tests passed, $(cat "$logs/$kind".*.log | grep -E 'SUMMARY' | tr -s '= ' ' ' | sort | uniq -c | tr -s '\n ' ' ')"
   done
 }
+# racecheck ends with an internal error of its own in bf16 products of cuBLAS and CUTLASS (seen on an H200), and so does
+# its process. Our kernels around the products run in other tests too.
 sanitize_all() { # TOOL...
-  sanitize packed ops 6 '*' "$@"
-  sanitize packed router 4 '*' "$@"
-  sanitize packed experts 4 '-Engines.*' "$@"
-  sanitize fused experts 4 'ExpertFfn*:GroupedGemm*' "$@"
+  local tool ops experts
+  for tool in "$@"; do
+    ops='*' experts='-Engines.*'
+    [[ $tool != racecheck ]] || ops='-Gemm.*:AttentionBlock.EveryCut*' experts='-Engines.*:ExpertFfn*:GroupedGemm*'
+    sanitize packed ops 6 "$ops" "$tool"
+    sanitize packed router 4 '*' "$tool"
+    sanitize packed experts 4 "$experts" "$tool"
+    sanitize fused experts 4 'ExpertFfn*:GroupedGemm*' "$tool"
+  done
 }
 part_races() { sanitized < <(sanitize_all memcheck racecheck); }
 part_sanitizer() { sanitized < <(sanitize_all memcheck racecheck synccheck); }
