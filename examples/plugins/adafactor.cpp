@@ -28,6 +28,12 @@ double wide(float x) {
   return static_cast<double>(x);
 }
 
+// A number for each element of the slice, where the slice is: an offloaded state is in the host's memory.
+Tensor beside(const UpdateSlice& slice, Stream& s) {
+  const Shape shape = slice.grad.shape();
+  return slice.master.on_host() ? s.device().host_empty(DType::f32, shape) : s.device().empty(DType::f32, shape);
+}
+
 class Adafactor final : public Optimizer {
  public:
   explicit Adafactor(const Keys& keys) : keys_(keys) {}
@@ -72,7 +78,7 @@ class Adafactor final : public Optimizer {
       write_update(out[0], true, slice, step, s);
       return;
     }
-    const Tensor squares = matrix ? out[0] : s.device().empty(DType::f32, slice.grad.shape());
+    const Tensor squares = matrix ? out[0] : beside(slice, s);
     const double eps = step.settings.eps;
     s.apply({.name = "adafactor/squares",
              .inputs = {slice.grad, step.factor, slice.master},
@@ -102,7 +108,7 @@ class Adafactor final : public Optimizer {
   }
 
   void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const override {
-    const Tensor change = s.device().empty(DType::f32, slice.grad.shape());
+    const Tensor change = beside(slice, s);
     write_update(change, false, slice, step, s);
     const std::size_t first = slice.measured.size() - 2;  // of the squares of weights, and behind it of the update
     std::vector<Tensor> changed = {change};

@@ -18,6 +18,12 @@ double wide(float x) {
   return static_cast<double>(x);
 }
 
+// A number for each element of the slice, where the slice is: an offloaded state is in the host's memory.
+Tensor beside(const UpdateSlice& slice, Stream& s) {
+  const Shape shape = slice.grad.shape();
+  return slice.master.on_host() ? s.device().host_empty(DType::f32, shape) : s.device().empty(DType::f32, shape);
+}
+
 class Lamb final : public Optimizer {
  public:
   Treatment treatment(const ParamSpec&, const OptimizerSettings&) const override {
@@ -48,7 +54,7 @@ class Lamb final : public Optimizer {
   }
 
   void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const override {
-    const Tensor change = s.device().empty(DType::f32, slice.grad.shape());
+    const Tensor change = beside(slice, s);
     write_step(change, false, slice, step, s);
     s.apply({.name = "lamb/trust",
              .inputs = {slice.measured[0].parameter, slice.measured[1].parameter, change},
