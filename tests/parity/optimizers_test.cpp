@@ -143,6 +143,10 @@ TEST_P(OptimizerCheckpoints, OfAnotherOptimizerAreRefusedByName) {
   const run_test::ProgramFolder folder;
   const Trained adamw = train(experiment(), {}, 0, 1, folder.path("adamw"));
   const Config config = experiment({fmt::format("optimizer.name=\"{}\"", GetParam().name)}, GetParam().table);
+  if (std::string_view(GetParam().name) == "lamb") {  // its states are AdamW's, in name and meaning
+    EXPECT_GT(train(config, adamw.folder, 1, 2, folder.path("other")).loss, 0);
+    return;
+  }
   try {
     train(config, adamw.folder, 1, 1, folder.path("other"));
     FAIL() << "it was loaded";
