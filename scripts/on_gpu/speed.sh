@@ -15,9 +15,6 @@ part_layer() {
   local bench=("$bin/orthant-bench" --device "$device" --shape "${shapes[0]}" --uniform --samples 3 "${sized[@]}")
   step layer_packed 60 "${bench[@]}" --json "$logs/layer_packed.json"
   lines '^device|layer forward|experts (in|out)' layer_packed
-  [[ -e $logs/without_fused ]] && return
-  step layer_fused 45 env ORTHANT_CUDA_EXPERTS=fused "${bench[@]}" --whole --json "$logs/layer_fused.json"
-  lines 'layer forward' layer_fused
 }
 
 part_engines() { # our fused products beside the packed ones, whatever kernels compute these here

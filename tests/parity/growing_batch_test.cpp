@@ -15,6 +15,7 @@
 namespace orthant::growing_batch_test {
 namespace {
 
+using test::ChangedSource;
 using test::experiment;
 using test::joined;
 using test::OneRank;
@@ -79,17 +80,15 @@ INSTANTIATE_TEST_SUITE_P(Parity, GrowingBatch, testing::ValuesIn(layouts),
                          [](const auto& layout) { return layout.param.name; });
 
 // The row of sequences of a run that does not grow, of which each step takes the next ones.
-class CutRow final : public BatchSource {
+class CutRow final : public ChangedSource {
  public:
   CutRow(const Config& config, std::vector<std::int64_t> begins)
-      : source_(make_batch_source(config.settings)),
-        of_a_step_(config.settings.batch.sequences),
-        begins_(std::move(begins)) {}
+      : ChangedSource(config.settings), of_a_step_(config.settings.batch.sequences), begins_(std::move(begins)) {}
   HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override {
     HostBatch batch;
     for (std::int64_t g = first; g < first + count; ++g) {
       const std::int64_t number = begins_.at(static_cast<std::size_t>(step)) + g;
-      const HostBatch row = source_->train(number / of_a_step_, number % of_a_step_, 1);
+      const HostBatch row = ChangedSource::train(number / of_a_step_, number % of_a_step_, 1);
       const auto add = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
       batch.positions = row.positions;
       ++batch.sequences;
@@ -104,14 +103,8 @@ class CutRow final : public BatchSource {
     }
     return batch;
   }
-  HostBatch validation(std::int64_t first, std::int64_t count) const override {
-    return source_->validation(first, count);
-  }
-  std::int64_t validation_sequences() const override { return source_->validation_sequences(); }
-  std::int64_t vocabulary() const override { return source_->vocabulary(); }
 
  private:
-  std::unique_ptr<BatchSource> source_;
   std::int64_t of_a_step_;
   std::vector<std::int64_t> begins_;
 };

@@ -2,10 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <memory>
 #include <thread>
 
-#include "core/data/source.h"
 #include "core/run/step_runner.h"
 #include "tests/support/experiment.h"
 
@@ -54,21 +52,13 @@ TEST(StepRunner, IsNotIdleBehindAStepThatCouldNotBegin) {
   EXPECT_THROW(runner.next(1), Error);
 }
 
-class SlowSource final : public BatchSource {
+class SlowSource final : public test::ChangedSource {
  public:
-  explicit SlowSource(const Settings& settings) : inner_(make_batch_source(settings)) {}
+  using ChangedSource::ChangedSource;
   HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    return inner_->train(step, first, count);
+    return ChangedSource::train(step, first, count);
   }
-  HostBatch validation(std::int64_t first, std::int64_t count) const override {
-    return inner_->validation(first, count);
-  }
-  std::int64_t validation_sequences() const override { return inner_->validation_sequences(); }
-  std::int64_t vocabulary() const override { return inner_->vocabulary(); }
-
- private:
-  std::unique_ptr<BatchSource> inner_;
 };
 
 // Every step, the last too, takes the host's 200 ms: its device is done long before (seen on an H200, whose last step

@@ -98,6 +98,23 @@ class FixedSource final : public BatchSource {
   std::int64_t vocabulary_;
 };
 
+// A configuration's batches, of which a test changes those of training.
+class ChangedSource : public BatchSource {
+ public:
+  explicit ChangedSource(const Settings& settings) : source_(make_batch_source(settings)) {}
+  HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override {
+    return source_->train(step, first, count);
+  }
+  HostBatch validation(std::int64_t first, std::int64_t count) const override {
+    return source_->validation(first, count);
+  }
+  std::int64_t validation_sequences() const override { return source_->validation_sequences(); }
+  std::int64_t vocabulary() const override { return source_->vocabulary(); }
+
+ private:
+  std::unique_ptr<BatchSource> source_;
+};
+
 // ||a - b|| / ||b||, in fp64; infinite where the sizes differ.
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
 

@@ -19,23 +19,17 @@ namespace orthant::trace_test::ranks_test {
 namespace {
 
 // A source that one rank waits for.
-class SlowSource final : public BatchSource {
+class SlowSource final : public test::ChangedSource {
  public:
-  SlowSource(const Settings& settings, bool slow) : inner_(make_batch_source(settings)), slow_(slow) {}
+  SlowSource(const Settings& settings, bool slow) : ChangedSource(settings), slow_(slow) {}
   HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override {
     if (slow_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
     }
-    return inner_->train(step, first, count);
+    return ChangedSource::train(step, first, count);
   }
-  HostBatch validation(std::int64_t first, std::int64_t count) const override {
-    return inner_->validation(first, count);
-  }
-  std::int64_t validation_sequences() const override { return inner_->validation_sequences(); }
-  std::int64_t vocabulary() const override { return inner_->vocabulary(); }
 
  private:
-  std::unique_ptr<BatchSource> inner_;
   bool slow_;
 };
 

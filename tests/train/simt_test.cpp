@@ -19,6 +19,7 @@
 namespace orthant::simt_test {
 namespace {
 
+using test::ChangedSource;
 using test::experiment;
 using test::OneRank;
 using test::Overrides;
@@ -239,27 +240,19 @@ TEST_F(SimtTraining, EarlyUpdatesHaveTheSameBitsInEveryOrderOfTheStreams) {
 }
 
 // A token that step 1 has, and step 2 has not.
-class RareToken final : public BatchSource {
+class RareToken final : public ChangedSource {
  public:
   static constexpr std::int32_t token = 7;
 
-  explicit RareToken(const Config& config) : inner_(make_batch_source(config.settings)) {}
+  using ChangedSource::ChangedSource;
   HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override {
-    HostBatch batch = inner_->train(step, first, count);
+    HostBatch batch = ChangedSource::train(step, first, count);
     std::replace(batch.token.begin(), batch.token.end(), token, token + 1);
     if (step == 1) {
       batch.token.front() = token;
     }
     return batch;
   }
-  HostBatch validation(std::int64_t first, std::int64_t count) const override {
-    return inner_->validation(first, count);
-  }
-  std::int64_t validation_sequences() const override { return inner_->validation_sequences(); }
-  std::int64_t vocabulary() const override { return inner_->vocabulary(); }
-
- private:
-  std::unique_ptr<BatchSource> inner_;
 };
 
 // Two steps under way: the numbers of one at a time, and one wait a step.
@@ -298,7 +291,7 @@ TEST_F(SimtTraining, ReportsThatComeLateHaveTheSameBits) {
 
 TEST_F(SimtTraining, AStepBehindOneThatIsNotFiniteChangesNothing) {
   const Config config = experiment({"run.device=\"simt\"", "moe.router=\"bias\"", "optimizer.ema_decay=0.5"});
-  const RareToken source(config);
+  const RareToken source(config.settings);
   OneRank rank(config, &source);
   Trainer& trainer = rank->trainer();
   trainer.step(0);
