@@ -98,9 +98,12 @@ const Layout bf16_layouts[] = {
     {"zero_3", zero(3)},
     {"expert", zero(1) + expert},
     {"pipeline", pipeline},
-    {"adafactor_zero_1_tensor",
-     zero(1) + tensor + out_of_tree("adafactor", "beta1 = 0.9\n"),
+    // Without tensor parallelism: Adafactor's momentum is of updates divided by their root mean square, so that what a
+    // sum in another order rounds otherwise in bf16 would weigh as much as a gradient of any size.
+    {"adafactor_zero_1",
+     zero(1) + out_of_tree("adafactor", "beta1 = 0.9\n"),
      {R"(optimizer.name="adafactor")", R"(optimizer.gradient_dtype="bf16")"}},
+    {"lamb_zero_1_tensor", zero(1) + tensor + out_of_tree("lamb"), {R"(optimizer.name="lamb")"}},
 };
 INSTANTIATE_TEST_SUITE_P(LowMemory, Both, testing::ValuesIn(bf16_layouts), name_of_layout);
 
