@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "apps/lm/json_text.h"
@@ -51,6 +52,7 @@ class Reader {
       fill(id, *target, path);
     }
     flatten();
+    leave_out_twins();
     measure();
     const Node& top = nodes[root];
     if (!std::all_of(top.of.begin(), top.of.end(), [&](Id id) { return nodes[id].kind == Kind::object; })) {
@@ -343,6 +345,51 @@ class Reader {
     }
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       nodes[i].of = std::move(all[i]);
+    }
+  }
+
+  // Of alternatives that allow the same values one is followed. Two nodes are alike as long as nothing tells them
+  // apart: first their own words, then those of what they hold.
+  void leave_out_twins() {
+    using Words = std::tuple<Kind, std::vector<std::string>, std::vector<std::size_t>, std::size_t, std::size_t>;
+    std::vector<std::size_t> class_of(nodes.size());
+    std::map<Words, std::size_t> first;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const Node& node = nodes[i];
+      std::vector<std::size_t> needed = node.property;
+      for (const JsonSchema::Property& property : node.properties) {
+        needed.push_back(property.required ? 1 : 0);
+      }
+      class_of[i] =
+          first.emplace(Words(node.kind, node.texts, needed, node.least, node.most), first.size()).first->second;
+    }
+    for (std::size_t classes = 0, now = first.size(); classes != now;) {
+      classes = now;
+      std::map<std::vector<std::size_t>, std::size_t> finer;
+      std::vector<std::size_t> next(nodes.size());
+      for (std::size_t i = 0; i < nodes.size(); ++i) {
+        const Node& node = nodes[i];
+        std::vector<std::size_t> held = {class_of[i]};
+        if (node.kind == Kind::array) {
+          held.push_back(class_of[node.items]);
+        } else if (node.kind == Kind::choice) {
+          std::set<std::size_t> of;
+          for (const Id id : node.of) {
+            of.insert(class_of[id]);
+          }
+          held.insert(held.end(), of.begin(), of.end());
+        }
+        for (const JsonSchema::Property& property : node.properties) {
+          held.push_back(class_of[property.value]);
+        }
+        next[i] = finer.emplace(std::move(held), finer.size()).first->second;
+      }
+      class_of = std::move(next);
+      now = finer.size();
+    }
+    for (Node& node : nodes) {
+      std::set<std::size_t> met;
+      std::erase_if(node.of, [&](Id id) { return !met.insert(class_of[id]).second; });
     }
   }
 

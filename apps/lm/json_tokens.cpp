@@ -76,7 +76,11 @@ void JsonTokens::allow(const JsonAnswer& answer, std::span<float> logits, std::s
     logits[id] = may[id] ? logits[id] : none;
     any = any || logits[id] > none;
   }
-  require(any, "no token of the vocabulary goes on with this JSON: leave 'response_format' out");
+  if (!any) {
+    throw ConfigError(
+        "no token of the model's vocabulary goes on with the JSON that was asked for: leave 'response_format' out, or "
+        "ask for texts that the vocabulary can write");
+  }
 }
 
 }  // namespace orthant

@@ -18,7 +18,7 @@ class JsonTokens {
   JsonTokens(const Tokenizer& tokenizer, std::int64_t vocabulary);
   const std::string& of(std::int32_t token) const { return bytes_[static_cast<std::size_t>(token)]; }
   // -infinity for tokens that cannot follow: of no bytes, in `ends`, or that lead out of what was asked for. Errors:
-  // Error where none is left.
+  // ConfigError where none is left.
   void allow(const JsonAnswer& answer, std::span<float> logits, std::span<const std::int32_t> ends) const;
 
  private:

@@ -48,8 +48,10 @@ void LogitRules::apply(std::span<float> logits, std::span<const std::int32_t> en
     at(token) -= there;
   }
   const float none = -std::numeric_limits<float>::infinity();
-  require(ends.empty() || std::any_of(logits.begin(), logits.end(), [&](float logit) { return logit > none; }),
-          "every token ends the answer, and 'min_tokens' forbids that: ask for fewer stop tokens, or fewer tokens");
+  if (!ends.empty() && std::none_of(logits.begin(), logits.end(), [&](float logit) { return logit > none; })) {
+    throw ConfigError(
+        "every token ends the answer, and 'min_tokens' forbids that: ask for fewer stop tokens, or fewer tokens");
+  }
 }
 
 }  // namespace orthant

@@ -44,8 +44,8 @@ std::optional<SamplingFault> sampling_fault(const Sampling& s) {
   if (!(std::abs(s.frequency_penalty) <= 2)) {
     return fault("frequency_penalty", s.frequency_penalty, "a number from -2 to 2");
   }
-  if (!(s.repetition_penalty > 0 && s.repetition_penalty <= 100)) {
-    return fault("repetition_penalty", s.repetition_penalty, "a number above 0, to 100 (1 changes nothing)");
+  if (!(s.repetition_penalty >= 0.001 && s.repetition_penalty <= 100)) {
+    return fault("repetition_penalty", s.repetition_penalty, "a number from 0.001 to 100 (1 changes nothing)");
   }
   return std::nullopt;
 }

@@ -37,6 +37,7 @@ struct CompletionRequest {
   std::optional<std::int64_t> logprobs;            // how many candidates are told of
   bool echo = false, stream = false, include_usage = false;
   bool reads_calls = false;      // of tools: the template writes them as ToolCallReader reads them
+  bool in_thought = false;       // the prompt ends with the beginning of one
   std::vector<Request> choices;  // for the generator, prompt by prompt; they tell nobody yet
 };
 

@@ -104,10 +104,14 @@ bool reads_calls(const RequestFields& fields, const TemplateInput& conversation,
          chat.mentions(std::string(ToolCallReader::begin_mark), true);
 }
 
-std::vector<std::int32_t> prompt_of(const RequestFields& fields, const TemplateInput& conversation,
-                                    const CompletionLimits& limits) {
+void read_prompt(const RequestFields& fields, const TemplateInput& conversation, const CompletionLimits& limits,
+                 CompletionRequest& read) {
   try {
-    return limits.chat->ids(limits.chat->render(conversation).text, fields.flag("add_special_tokens"));
+    const std::string text = limits.chat->render(conversation).text;
+    read.prompts = {limits.chat->ids(text, fields.flag("add_special_tokens"))};
+    const std::size_t begun = text.rfind(ToolCallReader::begin_of_thought);
+    read.in_thought = begun != text.npos &&
+                      text.find_first_not_of(" \n", begun + ToolCallReader::begin_of_thought.size()) == text.npos;
   } catch (const TemplateError& error) {
     throw ApiError(400,
                    error.raised()
@@ -149,7 +153,7 @@ CompletionRequest read_chat(const std::string& text, const CompletionLimits& lim
     }
   }
   const TemplateInput conversation = conversation_of(fields, *limits.chat);
-  read.prompts = {prompt_of(fields, conversation, limits)};
+  read_prompt(fields, conversation, limits, read);
   read.reads_calls = reads_calls(fields, conversation, *limits.chat);
   add_choices(read, request, max_tokens, limits.context, limits);
   return read;

@@ -31,7 +31,8 @@ ChoiceWriter::ChoiceWriter(const Tokenizer& tokenizer, const CompletionRequest& 
       index_(index),
       prompt_(request.prompts[index / static_cast<std::size_t>(request.n)]),
       said_(tokenizer, request.echo ? std::vector<std::int32_t>() : last_of(prompt_)),
-      behind_(request.echo ? std::vector<std::int32_t>() : last_of(prompt_)) {}
+      behind_(request.echo ? std::vector<std::int32_t>() : last_of(prompt_)),
+      reader_(request.in_thought) {}
 
 void ChoiceWriter::add(const TokenEvent& event) {
   const bool counts = !event.of_prompt || request_.echo;  // an answer of no tokens ends with an event of none

@@ -105,7 +105,7 @@ void ModelLoop::start(const std::shared_ptr<AnswerChannel>& channel, std::size_t
   };
   request.on_error = [this, channel](const Error& error) {
     metrics_.ended("error");
-    channel->fail({500, error.what()});
+    channel->fail({error.code() == ExitCode::bad_configuration ? 400 : 500, error.what()});
   };
   try {
     generator_.add(std::move(request));

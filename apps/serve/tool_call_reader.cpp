@@ -136,9 +136,17 @@ void ToolCallReader::say(std::string_view said) {
 void ToolCallReader::add(std::string_view more, bool last, bool stopped) {
   held_ += more;
   while (true) {
-    const std::size_t begin = held_.find(begin_mark);
+    const std::string_view border = in_thought_ ? end_of_thought : begin_of_thought;
+    const std::size_t begin = in_thought_ ? held_.npos : held_.find(begin_mark), thought = held_.find(border);
+    if (thought < begin) {
+      const std::size_t end = thought + border.size();
+      say(std::string_view(held_).substr(0, end));
+      held_.erase(0, end);
+      in_thought_ = !in_thought_;
+      continue;
+    }
     if (begin == held_.npos) {
-      const std::size_t end = last ? held_.size() : certain(held_, begin_mark);
+      const std::size_t end = last ? held_.size() : std::min(certain(held_, begin_mark), certain(held_, border));
       say(std::string_view(held_).substr(0, end));
       held_.erase(0, end);
       return;

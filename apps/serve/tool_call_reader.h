@@ -2,8 +2,8 @@
 //
 //   <tool_call>{"name": NAME, "arguments": {...}}</tool_call>
 //
-// What is none of that form stays text. Blanks beside a call are no part of it, but for those that keep two texts
-// apart.
+// What is none of that form stays text, and so does what a model writes between <think> and </think>, where it may try
+// a call without making it. Blanks beside a call are no part of it, but for those that keep two texts apart.
 #pragma once
 
 #include <string>
@@ -20,6 +20,10 @@ struct ToolCall {
 class ToolCallReader {
  public:
   static constexpr std::string_view begin_mark = "<tool_call>", end_mark = "</tool_call>";
+  static constexpr std::string_view begin_of_thought = "<think>", end_of_thought = "</think>";
+
+  // in_thought: the prompt has begun one.
+  explicit ToolCallReader(bool in_thought = false) : in_thought_(in_thought) {}
 
   // More of the answer. `last`: it has ended, and by itself where `stopped`: a call whose end mark is missing then is
   // one.
@@ -34,7 +38,8 @@ class ToolCallReader {
   // The same, but for blanks behind a call that no text follows.
   void say(std::string_view said);
 
-  std::string held_;     // what may be part of a mark, or of blanks before one, or a call that has not ended
+  std::string held_;  // what may be part of a mark, or of blanks before one, or a call that has not ended
+  bool in_thought_;
   bool called_ = false;  // there was a call, and nothing but blanks since
   bool told_ = false;    // there was text
   std::string gap_;      // blanks between it and the calls since

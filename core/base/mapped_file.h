@@ -1,7 +1,7 @@
 // MappedFile: a whole file, read-only, in memory without a copy.
 //
 // Thread safety: const access from any thread. A file that another process cuts while it is mapped ends this process
-// (SIGBUS): data and checkpoints are written under another name and renamed, never rewritten in place.
+// (cut_files.h): data and checkpoints are written under another name and renamed, never rewritten in place.
 #pragma once
 
 #include <cstddef>

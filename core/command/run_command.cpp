@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/base/build.h"
+#include "core/base/cut_files.h"
 #include "core/base/output.h"
 #include "core/command/program.h"
 #include "orthant_build.h"
@@ -117,6 +118,7 @@ void require_same_build() {
 
 int run_program(const ProgramSetup& setup, int argc, const char* const* argv) {
   prepare_standard_streams();
+  explain_cut_files();
   std::set_terminate(end_of_a_thread);
   CLI::App app("Orthant trains Mixture-of-Experts transformers.", "orthant");
   app.set_version_flag("--version", "orthant " ORTHANT_VERSION);

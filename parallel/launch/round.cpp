@@ -296,7 +296,7 @@ void Round::report(const Verdict& verdict) {
     console_.say(verdict.kill->text);
   }
   if (!verdict.held_up && verdict.rank->ending().signal == SIGBUS) {
-    console_.say("a file that it had mapped was cut short meanwhile (the data?), or the memory behind it ran out");
+    console_.say("memory that it had mapped failed or could not be had (shared memory: is /dev/shm full?)");
   }
   if (output.tail().empty()) {
     console_.say("it printed nothing");

@@ -360,6 +360,39 @@ TEST(JsonSchema, RefusesWhatItDoesNotFollow) {
   EXPECT_THAT(inside(many.dump()), HasSubstr("65 schemas"));
 }
 
+TEST(JsonSchemas, FollowOneOfAlternativesThatAllowTheSame) {
+  const auto alternatives = [](const std::string& several) {
+    const JsonSchema schema(OrderedJson::parse(R"({"type": "object", "properties": {"v": {"anyOf": [)" + several +
+                                               R"(]}}, "$defs": {"list": {"anyOf": [{"type": "null"}, {"type": "object",
+        "properties": {"next": {"$ref": "#/$defs/list"}}, "required": ["next"]}]}}})"),
+                            "s");
+    return schema.node(schema.node(schema.root()).properties[0].value).of.size();
+  };
+  EXPECT_EQ(alternatives(R"({"type": "string"}, {"type": "string", "title": "t"}, {"type": "integer"})"), 2u);
+  EXPECT_EQ(alternatives(R"({"enum": [1, "a"]}, {"enum": ["a", 1]}, {"enum": [1]})"), 2u);
+  const std::string object = R"({"type": "object", "properties": {"a": {"type": "string"}}})",
+                    needed = R"({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})",
+                    number = R"({"type": "object", "properties": {"a": {"type": "number"}}})";
+  EXPECT_EQ(alternatives(object + "," + needed + "," + number + "," + object), 3u);
+  EXPECT_EQ(alternatives(R"({"type": "array", "items": )" + object + R"(}, {"type": "array", "items": )" + object +
+                         R"(}, {"type": "array", "items": )" + number + R"(}, {"type": "array", "items": )" + object +
+                         R"(, "maxItems": 2})"),
+            3u);
+  // Circles of the same form.
+  EXPECT_EQ(alternatives(R"({"$ref": "#/$defs/list"}, {"type": "object", "properties": {"next": {"anyOf": [
+      {"$ref": "#/$defs/list"}, {"type": "null"}]}}, "required": ["next"]})"),
+            2u);
+}
+
+// That is the request's fault, and the server goes on.
+TEST(JsonTokens, AVocabularyThatCannotWriteItIsSaid) {
+  const JsonTokens bytes(*load_tokenizer("bytes"), 100);
+  JsonAnswer answer;
+  ASSERT_TRUE(answer.add(std::string(64, ' ')));  // so that a brace, byte 123, must follow
+  std::vector<float> logits(100, 1);
+  EXPECT_THROW(bytes.allow(answer, logits, {}), ConfigError);
+}
+
 TEST(JsonTokens, AreTriedAsTheirBytesWouldBe) {
   // Tokens of several bytes, many of which begin alike.
   const JsonSchema schema(OrderedJson::parse(R"({"type": "object", "properties": {"ab": {"enum": ["x", "xy"]},

@@ -358,7 +358,7 @@ TEST(Supervisor, AKillFromOutsideAndABusErrorGetAHint) {
               testing::AnyOf(HasSubstr("launch: the launcher did not kill it. Was it out of memory"),
                              HasSubstr("launch: out of memory: the kernel killed")));
   EXPECT_THAT(run_to_end(folder.path(), shell_plan(folder.path(), 1, "kill -BUS $$")).error,
-              HasSubstr("launch: a file that it had mapped was cut short meanwhile"));
+              HasSubstr("launch: memory that it had mapped failed"));
 }
 
 // ulimit -t: by SIGXCPU at the soft limit, by SIGKILL at the hard one.

@@ -103,7 +103,6 @@ const Layout bf16_layouts[] = {
     {"adafactor_zero_1",
      zero(1) + out_of_tree("adafactor", "beta1 = 0.9\n"),
      {R"(optimizer.name="adafactor")", R"(optimizer.gradient_dtype="bf16")"}},
-    {"lamb_zero_1_tensor", zero(1) + tensor + out_of_tree("lamb"), {R"(optimizer.name="lamb")"}},
 };
 INSTANTIATE_TEST_SUITE_P(LowMemory, Both, testing::ValuesIn(bf16_layouts), name_of_layout);
 

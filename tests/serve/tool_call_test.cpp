@@ -23,8 +23,8 @@ void PrintTo(const Read& read, std::ostream* out) {
   }
 }
 
-Read read(const std::vector<std::string>& pieces, bool stopped) {
-  ToolCallReader reader;
+Read read(const std::vector<std::string>& pieces, bool stopped, bool in_thought) {
+  ToolCallReader reader(in_thought);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     reader.add(pieces[i], i + 1 == pieces.size(), stopped);
   }
@@ -36,16 +36,16 @@ Read read(const std::vector<std::string>& pieces, bool stopped) {
 }
 
 // Whole, byte by byte, and in two pieces at each place.
-void expect(const std::string& text, const Read& expected, bool stopped = true) {
-  EXPECT_EQ(read({text}, stopped), expected) << text;
+void expect(const std::string& text, const Read& expected, bool stopped = true, bool in_thought = false) {
+  EXPECT_EQ(read({text}, stopped, in_thought), expected) << text;
   std::vector<std::string> bytes;
   for (const char c : text) {
     bytes.emplace_back(1, c);
   }
   bytes.emplace_back();
-  EXPECT_EQ(read(bytes, stopped), expected) << text;
+  EXPECT_EQ(read(bytes, stopped, in_thought), expected) << text;
   for (std::size_t at = 0; at <= text.size(); ++at) {
-    EXPECT_EQ(read({text.substr(0, at), text.substr(at)}, stopped), expected) << text << " cut at " << at;
+    EXPECT_EQ(read({text.substr(0, at), text.substr(at)}, stopped, in_thought), expected) << text << " cut at " << at;
   }
 }
 
@@ -86,6 +86,21 @@ TEST(ToolCalls, AndWhatIsNoneStaysText) {
   expect(cut, {cut, {}}, false);
   expect("<tool_call>x</tool_call>\n<tool_call>{\"name\": \"f\"}</tool_call>",
          {"<tool_call>x</tool_call>", {{"f", "{}"}}});
+}
+
+TEST(ToolCalls, ThatAModelOnlyThinksOfStayText) {
+  const std::string call = R"(<tool_call>{"name": "f"}</tool_call>)";
+  const std::vector<std::pair<std::string, std::string>> one = {{"f", "{}"}};
+  expect("<think>\nI could say " + call + " \n</think>\n\n" + call,
+         {"<think>\nI could say " + call + " \n</think>", one});
+  expect(call + "\n<think>" + call + "</think> a", {"<think>" + call + "</think> a", one});
+  expect("<think> " + call + " ", {"<think> " + call + " ", {}});
+  expect("<thinking " + call, {"<thinking", one});
+  expect("</think>" + call, {"</think>", one});
+  // The prompt has begun the thought.
+  expect("Hm. " + call + "\n</think>\n" + call, {"Hm. " + call + "\n</think>", one}, true, true);
+  expect(R"(<tool_call>{"name": "g", "arguments": {"a": "<think>"}}</tool_call>)",
+         {"", {{"g", R"({"a": "<think>"})"}}});
 }
 
 class Told : public testing::Test {
