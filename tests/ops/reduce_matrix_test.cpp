@@ -25,10 +25,13 @@ Expected reduced(const Values& x, std::int64_t rows, std::int64_t columns, doubl
 }
 
 TEST(ReduceMatrix, RowsColumnsAndAll) {
-  const std::int64_t shapes[][2] = {{1, 1}, {3, 70}, {70, 3}, {129, 257}, {5000, 7}, {2, 40000}, {0, 5}, {5, 0}};
+  const std::int64_t shapes[][2] = {{1, 1}, {3, 70}, {70, 3}, {129, 257}, {4100, 3}, {2, 3000}, {0, 5}, {5, 0}};
   on_every_device([&](OpContext& c) {
     for (const auto& [rows, columns] : shapes) {
       for (const ReduceOp how : {ReduceOp::sum, ReduceOp::max}) {
+        if (rows > 4096 && how == ReduceOp::max) {
+          continue;  // one of more rows than CUDA's kernel has blocks is enough
+        }
         const std::string name = fmt::format("{} x {} {}", rows, columns, how == ReduceOp::sum ? "sum" : "max");
         const Input x = c.normal(DType::f32, {rows, columns}, 1, 0.5);
         const double first = -0.25;
