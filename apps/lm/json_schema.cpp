@@ -8,13 +8,12 @@
 #include <initializer_list>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "apps/lm/json_text.h"
+#include "apps/lm/schema_graph.h"
 #include "core/base/ordered_json.h"
 
 namespace orthant {
@@ -52,8 +51,8 @@ class Reader {
       fill(id, *target, path);
     }
     flatten();
-    leave_out_twins();
-    measure();
+    merge_equal_alternatives(nodes);
+    measure_levels(nodes, never);
     const Node& top = nodes[root];
     if (!std::all_of(top.of.begin(), top.of.end(), [&](Id id) { return nodes[id].kind == Kind::object; })) {
       refuse(where, "is no object, and an answer is one: give it \"type\": \"object\"");
@@ -345,84 +344,6 @@ class Reader {
     }
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       nodes[i].of = std::move(all[i]);
-    }
-  }
-
-  // Of alternatives that allow the same values one is followed. Two nodes are alike as long as nothing tells them
-  // apart: first their own words, then those of what they hold.
-  void leave_out_twins() {
-    using Words = std::tuple<Kind, std::vector<std::string>, std::vector<std::size_t>, std::size_t, std::size_t>;
-    std::vector<std::size_t> class_of(nodes.size());
-    std::map<Words, std::size_t> first;
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      const Node& node = nodes[i];
-      std::vector<std::size_t> needed = node.property;
-      for (const JsonSchema::Property& property : node.properties) {
-        needed.push_back(property.required ? 1 : 0);
-      }
-      class_of[i] =
-          first.emplace(Words(node.kind, node.texts, needed, node.least, node.most), first.size()).first->second;
-    }
-    for (std::size_t classes = 0, now = first.size(); classes != now;) {
-      classes = now;
-      std::map<std::vector<std::size_t>, std::size_t> finer;
-      std::vector<std::size_t> next(nodes.size());
-      for (std::size_t i = 0; i < nodes.size(); ++i) {
-        const Node& node = nodes[i];
-        std::vector<std::size_t> held = {class_of[i]};
-        if (node.kind == Kind::array) {
-          held.push_back(class_of[node.items]);
-        } else if (node.kind == Kind::choice) {
-          std::set<std::size_t> of;
-          for (const Id id : node.of) {
-            of.insert(class_of[id]);
-          }
-          held.insert(held.end(), of.begin(), of.end());
-        }
-        for (const JsonSchema::Property& property : node.properties) {
-          held.push_back(class_of[property.value]);
-        }
-        next[i] = finer.emplace(std::move(held), finer.size()).first->second;
-      }
-      class_of = std::move(next);
-      now = finer.size();
-    }
-    for (Node& node : nodes) {
-      std::set<std::size_t> met;
-      std::erase_if(node.of, [&](Id id) { return !met.insert(class_of[id]).second; });
-    }
-  }
-
-  int levels_of(const Node& node) const {
-    int levels = 0;
-    switch (node.kind) {
-      case Kind::choice:
-        levels = never;
-        for (const Id id : node.of) {
-          levels = std::min(levels, nodes[id].levels);
-        }
-        return levels;
-      case Kind::array: return std::min(never, 1 + (node.least > 0 ? nodes[node.items].levels : 0));
-      case Kind::object:
-        for (const JsonSchema::Property& property : node.properties) {
-          levels = std::max(levels, property.required ? nodes[property.value].levels : 0);
-        }
-        return std::min(never, levels + 1);
-      default: return 0;
-    }
-  }
-
-  void measure() {
-    for (Node& node : nodes) {
-      node.levels = never;
-    }
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (Node& node : nodes) {
-        const int levels = levels_of(node);
-        changed = changed || levels != node.levels;
-        node.levels = levels;
-      }
     }
   }
 

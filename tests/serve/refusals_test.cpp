@@ -1,6 +1,8 @@
 // What `orthant serve` says to bad requests, and what clients that misbehave cost it.
 #include <gmock/gmock.h>
 
+#include <numeric>
+
 #include "tests/serve/served_model.h"
 
 namespace orthant::serve_test {
@@ -89,6 +91,12 @@ TEST_F(Refusals, NameTheField) {
     EXPECT_EQ(error["param"], bad.param.empty() ? json() : json(bad.param)) << name;
     EXPECT_EQ(error["type"], bad.status == 404 ? "not_found_error" : "invalid_request_error") << name;
   }
+  // A request that only its answer shows to be impossible.
+  std::vector<int> every(256);
+  std::iota(every.begin(), every.end(), 0);
+  const Reply reply = post(json{{"prompt", "a"}, {"stop_token_ids", every}, {"min_tokens", 2}}.dump());
+  EXPECT_EQ(reply.status, 400) << reply.body;
+  EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), HasSubstr("every token ends the answer"));
   // What would change nothing is taken.
   complete({{"prompt", "a"},
             {"suffix", nullptr},

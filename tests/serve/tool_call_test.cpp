@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "apps/serve/chat_request.h"
 #include "apps/serve/choice_writer.h"
 #include "apps/serve/tool_call_reader.h"
+#include "core/tokenizer/model_template.h"
 
 namespace orthant::tool_call_test {
 namespace {
@@ -101,6 +103,34 @@ TEST(ToolCalls, ThatAModelOnlyThinksOfStayText) {
   expect("Hm. " + call + "\n</think>\n" + call, {"Hm. " + call + "\n</think>", one}, true, true);
   expect(R"(<tool_call>{"name": "g", "arguments": {"a": "<think>"}}</tool_call>)",
          {"", {{"g", R"({"a": "<think>"})"}}});
+}
+
+// Conversations rendered as one given text.
+class FixedTemplate final : public ModelTemplate {
+ public:
+  explicit FixedTemplate(std::string text) : text_(std::move(text)) {}
+  RenderedTemplate render(const TemplateInput&) const override { return {.text = text_, .generated = {}}; }
+  bool mentions(const std::string&, bool) const override { return true; }
+  const std::string& where() const override { return text_; }
+  std::vector<std::int32_t> ends() const override { return {}; }
+  std::uint64_t hash() const override { return 0; }
+  std::vector<std::int32_t> ids(const std::string&, bool) const override { return {1}; }
+
+ private:
+  std::string text_;
+};
+
+TEST(ToolCalls, APromptMayBeginAThought) {
+  const auto begins = [](const std::string& prompt) {
+    const FixedTemplate chat(prompt);
+    const CompletionLimits limits{.model = "m", .vocabulary = 256, .context = 64, .chat = &chat};
+    return read_chat(R"({"messages": [{"role": "user", "content": "a"}]})", limits).in_thought;
+  };
+  EXPECT_TRUE(begins("a<think>"));
+  EXPECT_TRUE(begins("a<think>\n"));
+  EXPECT_FALSE(begins("a"));
+  EXPECT_FALSE(begins("a<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(begins("<think>a"));
 }
 
 class Told : public testing::Test {
