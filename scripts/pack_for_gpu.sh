@@ -61,7 +61,7 @@ find "$pack/build/gpu/lib" -name '*.so*' -type f -exec strip {} +
 # The libraries of this system that one with CUDA need not have. Those of the compiler, of OpenSSL and of CUDA are that
 # machine's own: two of one kind in a process do not mix.
 theirs='^(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|gomp|ssl|crypto|z|cuda|cudart|cublas|cublasLt|cudnn.*|nvrtc.*|nccl))[.-]'
-find "$pack/build/gpu/bin" "$pack/build/gpu/libexec" "$build/lib" -type f -exec env "LD_LIBRARY_PATH=$build/lib" ldd {} + 2>/dev/null |
+find "$pack/build/gpu/bin" "$pack/build/gpu/libexec" "$build/lib" -type f ! -name '*.about' -exec env "LD_LIBRARY_PATH=$build/lib" ldd {} + 2>/dev/null |
   awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r library; do
   name=${library##*/}
   if [[ ! $name =~ $theirs && ! -e $pack/build/gpu/lib/$name ]]; then
