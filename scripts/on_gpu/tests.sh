@@ -130,16 +130,20 @@ sanitized() { # what `sanitize` printed
     figure "$kind: $(cat "$logs/$kind".*.log | grep -c '^\[       OK') tests passed, $(cat "$logs/$kind".*.log | grep -E 'SUMMARY' | tr -s '= ' ' ' | sort | uniq -c | tr -s '\n ' ' ')"
   done
 }
-# racecheck ends with an internal error of its own in bf16 products of cuBLAS and CUTLASS (seen on an H200), and so does
-# its process. Our kernels around the products run in other tests too.
+# racecheck ends with an internal error of its own in eight tests of bf16 products by cuBLAS and CUTLASS, which memcheck
+# passes (seen on an H200), and so does its process; AttentionBlock.EveryCut takes minutes under it. Our kernels around the
+# products run in other tests too. A process that launches nothing is an error to it: few processes.
 sanitize_all() { # TOOL...
-  local tool ops experts
+  local tool ops experts shards
   for tool in "$@"; do
-    ops='*' experts='-Engines.*'
-    [[ $tool != racecheck ]] || ops='-Gemm.*:AttentionBlock.EveryCut*' experts='-Engines.*:ExpertFfn*:GroupedGemm*'
+    ops='*' experts='-Engines.*' shards=4
+    if [[ $tool == racecheck ]]; then
+      ops='-Gemm.Bf16*:AttentionBlock.EveryCut*' shards=1
+      experts='-Engines.*:ExpertFfn*:GroupedGemm.LeavesRows*:GroupedGemmTn*'
+    fi
     sanitize packed ops 6 "$ops" "$tool"
     sanitize packed router 4 '*' "$tool"
-    sanitize packed experts 4 "$experts" "$tool"
+    sanitize packed experts "$shards" "$experts" "$tool"
     sanitize fused experts 4 'ExpertFfn*:GroupedGemm*' "$tool"
   done
 }
