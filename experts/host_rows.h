@@ -2,7 +2,7 @@
 // there and their results come back, while the device computes the rows of the others.
 #pragma once
 
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 
 #include <initializer_list>
 #include <memory>

@@ -1,7 +1,7 @@
 // Where the experts of a routed group lie in its flat buffers.
 #pragma once
 
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 
 #include <cstddef>
 #include <vector>

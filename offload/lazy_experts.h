@@ -7,7 +7,7 @@
 // Thread safety: one per group; used on its rank's own thread.
 #pragma once
 
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 
 #include <cstdint>
 #include <span>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 
 namespace orthant {
 

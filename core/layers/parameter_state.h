@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <orthant/optimizer.h>
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 
 #include "core/layers/owned_pieces.h"
 

@@ -72,6 +72,7 @@ ParamStore::ParamStore(Plan& plan) {
     group.grad_dtype = narrow ? DType::bf16 : DType::f32;
     plan.keepers().adopt(group);
     check_blocks(group, plan.settings(), plan.keepers().holder_of(group));
+    group.brief_grad = group.frozen || (plan.settings().optimizer.in_backward && !group.away.grad);
     lay_states(group, plan.settings());
   }
   make_index();
@@ -187,7 +188,6 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
   } else {
     group.owned_weight = zeros(MemoryKind::weights, compute, owned);
   }
-  group.brief_grad = group.frozen || (settings.optimizer.in_backward && !group.away.grad);
   if (!group.brief_grad && group.whole_grad) {
     group.grad = zeros(MemoryKind::gradients, group.grad_dtype, {group.padded});
     group.owned_grad = group.grad.slice(group.owned_begin, owned);

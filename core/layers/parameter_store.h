@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <orthant/ops.h>
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 #include <orthant/plan.h>
 
 #include "core/arch/parameter_table.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 
 namespace orthant {
 

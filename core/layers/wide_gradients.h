@@ -11,7 +11,7 @@
 #include <map>
 
 #include <orthant/ops.h>
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 
 namespace orthant {
 

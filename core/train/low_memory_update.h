@@ -7,7 +7,7 @@
 #pragma once
 
 #include <orthant/optimizer.h>
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 
 #include <cstdint>
 #include <vector>

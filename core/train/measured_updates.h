@@ -8,7 +8,7 @@
 #pragma once
 
 #include <orthant/optimizer.h>
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 #include <orthant/plan.h>
 
 #include <cstdint>

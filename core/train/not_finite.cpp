@@ -24,14 +24,18 @@ bool finite(const Tensor& t, const Tensor& squares, Stream& stream) {
 
 }  // namespace
 
-FiniteSearch::FiniteSearch(Plan& plan, Model& model, Load load, Context context, const HookContext& at, Tensor loss)
-    : ModelWork(plan, model, std::move(load), std::move(context), at),
-      loss_(std::move(loss)),
-      squares_(plan.device().empty(DType::f64, {1})) {}
+FiniteSearch::FiniteSearch(Plan& plan, Model& model, const Parts& parts, const HookContext& at)
+    : TrainingWork(plan, model, parts, at), loss_(parts.sums.loss), squares_(plan.device().empty(DType::f64, {1})) {}
+
+StepContext FiniteSearch::context(const DeviceBatch& batch, int chunk, int micro_batch) {
+  StepContext ctx = TrainingWork::context(batch, chunk, micro_batch);
+  ctx.training = false;
+  return ctx;
+}
 
 Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
   const auto [first, last] = plan_.layers_of_chunk(chunk);
-  const StepContext ctx = context(chunk, micro_batch);
+  const StepContext ctx = context_of(chunk, micro_batch);
   for (int layer = first; layer < last; ++layer) {
     stream_.fill(loss_, 0);
     x = model_.forward(ctx, x, layer, layer + 1);

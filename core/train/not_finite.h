@@ -6,18 +6,21 @@
 #include <vector>
 
 #include "core/train/gradient_norm.h"
-#include "core/train/model_work.h"
+#include "core/train/training_work.h"
 #include "router/routing_tap.h"
 
 namespace orthant {
 
-// The forward pass once more, layer by layer. REQUIRES: the contexts do not train and sum into `loss` (f64 [1]).
-class FiniteSearch final : public ModelWork {
+// The forward pass of a step once more, layer by layer, without training. REQUIRES: parts.sums have a `loss`.
+class FiniteSearch final : public TrainingWork {
  public:
-  FiniteSearch(Plan& plan, Model& model, Load load, Context context, const HookContext& at, Tensor loss);
+  FiniteSearch(Plan& plan, Model& model, const Parts& parts, const HookContext& at);
   Tensor forward(int chunk, int micro_batch, Tensor x) override;
   static constexpr int none = 1 << 20;
   int first_layer() const { return first_layer_; }  // of this rank's, over all micro-batches; none: all are finite
+
+ protected:
+  StepContext context(const DeviceBatch& batch, int chunk, int micro_batch) override;
 
  private:
   Tensor loss_;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/plan/schedule_check.h"
 #include "core/session/teacher_config.h"
 #include "core/trace/tracing_stream.h"
 #include "core/train/micro_batches.h"
+#include "core/train/model_work.h"
 
 namespace orthant {
 
@@ -67,11 +67,8 @@ void Teacher::begin_step(std::span<const HostBatch> micro_batches, std::int64_t 
   x_.clear();
   if (plan().stages() > 1) {
     const Phase phase(stream_, "teacher");
-    const int pieces = static_cast<int>(plan().cut().size()) - 1;
     Reading work(*this);
-    executor_->run(forward_program(plan().stage(), plan().stages(), pieces / plan().stages(),
-                                   static_cast<int>(micro_batches.size())),
-                   work);
+    executor_->run(forward_passes(plan(), static_cast<int>(micro_batches.size())), work);
   }
 }
 

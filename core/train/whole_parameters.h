@@ -7,7 +7,7 @@
 // element.
 #pragma once
 
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 #include <orthant/plan.h>
 
 #include <memory>

@@ -30,6 +30,7 @@
 #include <orthant/group.h>
 #include <orthant/ops.h>
 #include <orthant/param.h>
+#include <orthant/param_state.h>
 #include <orthant/state_code.h>
 
 namespace orthant {

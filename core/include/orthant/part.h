@@ -23,7 +23,7 @@
 #include <vector>
 
 #include <orthant/abi/part.h>
-#include <orthant/param.h>
+#include <orthant/param_group.h>
 #include <orthant/plan.h>
 #include <orthant/seams.h>
 #include <orthant/step_context.h>

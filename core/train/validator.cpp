@@ -1,41 +1,14 @@
-// Trainer::validate: passes forward over the held-out sequences, and over those of each validation set.
+#include "core/train/validator.h"
+
 #include <algorithm>
 #include <functional>
 #include <utility>
 
 #include "core/train/micro_batches.h"
 #include "core/train/model_work.h"
-#include "core/train/trainer.h"
-#include "parallel/host_collectives.h"
 
 namespace orthant {
 namespace {
-
-// Passes whose routing somebody may look at. first_pass: of those of all sets, which are numbered through.
-class ValidationWork final : public ModelWork {
- public:
-  ValidationWork(Plan& plan, Model& model, Load load, Context context, const HookContext& finish, int first_pass,
-                 ValidationRouting* routing)
-      : ModelWork(plan, model, std::move(load), std::move(context), finish),
-        first_pass_(first_pass),
-        routing_(routing) {}
-  void load(int pass) override {
-    ModelWork::load(pass);
-    if (routing_ != nullptr) {
-      routing_->loaded(first_pass_ + pass, batch_of(pass));
-    }
-  }
-  void unload(int pass) override {
-    if (routing_ != nullptr) {
-      routing_->passed(first_pass_ + pass, stream_);
-    }
-    ModelWork::unload(pass);
-  }
-
- private:
-  int first_pass_;
-  ValidationRouting* routing_;
-};
 
 // Ranks take turns by micro-batch.
 struct Turns {
@@ -54,26 +27,72 @@ Turns turns_of(const Plan& plan) {
   return turns;
 }
 
+// Passes over held-out sequences, whose routing somebody may look at.
+class ValidationWork final : public ModelWork {
+ public:
+  struct Parts {
+    StepSums& sums;
+    std::function<DeviceBatch(int pass)> batch;
+    int first_pass;              // of those of all sets, which are numbered through
+    ValidationRouting* routing;  // or null
+  };
+  ValidationWork(Plan& plan, Model& model, Parts parts, Stream& stream)
+      : ModelWork(plan, model, {.stream = stream, .training = false}), parts_(std::move(parts)) {}
+  void load(int pass) override {
+    ModelWork::load(pass);
+    if (parts_.routing != nullptr) {
+      parts_.routing->loaded(parts_.first_pass + pass, batch_of(pass));
+    }
+  }
+  void unload(int pass) override {
+    if (parts_.routing != nullptr) {
+      parts_.routing->passed(parts_.first_pass + pass, stream_);
+    }
+    ModelWork::unload(pass);
+  }
+
+ protected:
+  DeviceBatch batch(int pass) override { return parts_.batch(pass); }
+  StepContext context(const DeviceBatch& batch, int, int pass) override {
+    return {
+        .plan = plan_, .stream = stream_, .batch = batch, .sums = parts_.sums, .micro_batch = pass, .training = false};
+  }
+
+ private:
+  Parts parts_;
+};
+
 }  // namespace
 
-double Trainer::validate() {
-  return validate(nullptr).loss;
+Validator::Validator(const Parts& parts)
+    : plan_(parts.plan),
+      stream_(parts.stream),
+      objectives_(parts.objectives),
+      ranks_(parts.ranks),
+      feed_(parts.feed),
+      model_(parts.model),
+      executor_(parts.executor),
+      totals_(parts.totals),
+      teacher_(parts.teacher) {}
+
+double Validator::loss() {
+  return measure_all(nullptr).loss;
 }
 
-Validation Trainer::validate_sets() {
-  if (routed_layers_ == 0 || !plan_.settings().run.routing_metrics) {
-    return validate(nullptr);
+Validation Validator::sets() {
+  if (totals_.routed_layers() == 0 || !plan_.settings().run.routing_metrics) {
+    return measure_all(nullptr);
   }
   if (!validated_.has_value()) {
     validated_.emplace(plan_, ranks_);
   }
   validated_->begin();
-  Validation found = validate(&*validated_);
+  Validation found = measure_all(&*validated_);
   found.routing = validated_->finish(stream_);
   return found;
 }
 
-void Trainer::Measured::add(const Measured& other) {
+void Validator::Measured::add(const Measured& other) {
   const auto add_to = [](auto& all, const auto& more) {
     all.resize(more.size());
     std::transform(more.begin(), more.end(), all.begin(), all.begin(), std::plus<>());
@@ -82,22 +101,23 @@ void Trainer::Measured::add(const Measured& other) {
   add_to(counts, other.counts);
 }
 
-Validation Trainer::validate(ValidationRouting* routing) {
+Validation Validator::measure_all(ValidationRouting* routing) {
+  const BatchSource& source = feed_.source();
   Validation found;
   Measured held_out, all_sets;
   int pass = 0;
-  if (source_.validation_sequences() > 0) {
-    held_out = measure(source_, pass, routing);
-    pass += static_cast<int>(passes_over(source_));
+  if (source.validation_sequences() > 0) {
+    held_out = measure(source, pass, routing);
+    pass += static_cast<int>(passes_over(source));
   }
-  for (const NamedSet& set : source_.sets()) {
+  for (const NamedSet& set : source.sets()) {
     const Measured of_set = measure(*set.sequences, pass, routing);
     pass += static_cast<int>(passes_over(*set.sequences));
     require(of_set.counts.front() > 0, "validation set '{}' has no token to measure", set.name);
     found.sets.emplace_back(set.name, objectives_.report(of_set.sums, of_set.counts, false).loss);
     all_sets.add(of_set);
   }
-  const Measured& told = source_.validation_sequences() > 0 ? held_out : all_sets;
+  const Measured& told = source.validation_sequences() > 0 ? held_out : all_sets;
   require(told.counts.front() > 0, "the held-out part has no token to measure");
   ObjectiveReport learned = objectives_.report(told.sums, told.counts, false);
   found.loss = learned.loss;
@@ -107,15 +127,15 @@ Validation Trainer::validate(ValidationRouting* routing) {
 
 // Every rank makes the same number of forward passes, the last ones filled up with padding, so that a layer's exchange
 // finds all its peers.
-std::int64_t Trainer::passes_over(const HeldOut& set) const {
-  const std::int64_t at_once = turns_of(plan_).of * shares_.front().micro_batch;
+std::int64_t Validator::passes_over(const HeldOut& set) const {
+  const std::int64_t at_once = turns_of(plan_).of * feed_.first_share().micro_batch;
   return (set.validation_sequences() + at_once - 1) / at_once;
 }
 
-Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, ValidationRouting* routing) {
-  const std::int64_t all = set.validation_sequences(), per_pass = shares_.front().micro_batch;
+Validator::Measured Validator::measure(const HeldOut& set, int first_pass, ValidationRouting* routing) {
+  const std::int64_t all = set.validation_sequences(), per_pass = feed_.first_share().micro_batch;
   const Turns turns = turns_of(plan_);
-  stream_.fill(sum_storage_, 0);
+  totals_.begin({}, stream_);
   std::vector<std::int64_t> counts(objectives_.counts(), 0);
   std::int64_t valid = 0;
   auto read_pass = [&](int pass) {
@@ -129,16 +149,13 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
     pad_to(host, per_pass);
     return host;
   };
-  const auto context_of = [&](const DeviceBatch& batch, int, int pass) {
-    return StepContext{
-        .plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .micro_batch = pass, .training = false};
-  };
   // A reference reads what it is compared on: as many passes at once as the largest step has micro-batches, whose
   // activations it may keep.
   const int passes = static_cast<int>(passes_over(set));
   const bool compared = objectives_.reference().measures;
-  const int at_once = compared ? shares_.back().micro_batches : passes;
-  RoutingTap* const training = std::exchange(sums_.tap, routing);
+  const int at_once = compared ? feed_.largest_share().micro_batches : passes;
+  StepSums& sums = totals_.sums();
+  RoutingTap* const training = std::exchange(sums.tap, routing);
   for (int begin = 0; begin < passes; begin += at_once) {
     const int count = std::min(at_once, passes - begin);
     std::vector<HostBatch> hosts;
@@ -156,21 +173,18 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
       valid += objectives_.count(host, plan_, counts);
       return upload(host, plan_, stream_);
     };
-    ValidationWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false},
-                        first_pass + begin, routing);
-    executor_.run(forward_passes(count), work);
+    ValidationWork work(plan_, model_, {sums, load_pass, first_pass + begin, routing}, stream_);
+    executor_.run(forward_passes(plan_, count), work);
   }
-  sums_.tap = training;
-  counts.push_back(valid);
-  all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
-  if (objectives_.over_sequences() && counts.back() > 0) {
+  sums.tap = training;
+  feed_.sum_counts(valid, counts);
+  if (objectives_.over_sequences() && valid > 0) {
     counts.front() = std::max<std::int64_t>(counts.front(), 1);  // 0 in a plan, whose ranks know of no others
   }
-  counts.pop_back();
-  sum_over_ranks();
-  std::vector<double> sums(static_cast<std::size_t>(objective_sums_.elements()));
-  stream_.download(sums.data(), objective_sums_);
-  return {.sums = std::move(sums), .counts = std::move(counts)};
+  totals_.sum_over_ranks(stream_);
+  std::vector<double> measured(static_cast<std::size_t>(totals_.of_objectives().elements()));
+  stream_.download(measured.data(), totals_.of_objectives());
+  return {.sums = std::move(measured), .counts = std::move(counts)};
 }
 
 }  // namespace orthant
