@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/base/output.h"
 #include "core/plan/keeper_chain.h"
 #include "core/plan/recompute_rule.h"
@@ -63,7 +63,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
   factor_ = device.empty(DType::f32, {1});
   finite_ = device.empty(DType::f32, {1});
   stream.fill(finite_, 1);
-  routed_layers_ = routed_blocks(plan.settings());
+  routed_layers_ = routed_in(plan.links());
   sums_.choices = device.empty(DType::i64, {routed_layers_, 2, plan.settings().moe.columns()});
   sums_.counts = device.empty(DType::i32, sums_.choices.shape());
 }
@@ -261,7 +261,7 @@ void Trainer::update(std::int64_t step, std::int64_t tokens, bool behind) {
     if (state.learns) {
       const GateUpdate of{.state = state.value,
                           .loads = sums_.choices,
-                          .routed = routed_before(plan_.settings(), state.layer),
+                          .routed = plan_.links()[static_cast<std::size_t>(state.layer)].routed,
                           .tokens = tokens,
                           .factor = factor_};
       gate_of(plan_.settings()).update(of, plan_.settings(), stream_);

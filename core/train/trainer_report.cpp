@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "core/plan/keeper_chain.h"
 #include "core/trace/tracing_stream.h"
 #include "core/train/micro_batches.h"
@@ -21,11 +21,8 @@ void Trainer::add_counters(StepReport& report, std::span<const std::int64_t> cho
   const std::size_t experts = static_cast<std::size_t>(moe.experts);
   const bool by_chance = moe.experts > 0 && gate_of(plan_.settings()).config(plan_.settings()).second_by_chance;
   auto next = choices.begin();
-  for (int block = 0; block < blocks_of(plan_.settings()); ++block) {
-    if (!block_has_experts(plan_.settings(), block)) {
-      continue;
-    }
-    LayerCounters layer{.layer = block + 1, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
+  for (const Link* link : routed_links(plan_.links())) {
+    LayerCounters layer{.block = link->block, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
     const auto dropped = next + moe.columns();
     layer.zero_choices = std::accumulate(next + moe.experts, dropped, std::int64_t{0});
     std::int64_t made = layer.zero_choices;
@@ -134,7 +131,7 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
   executor_.run(forward_passes(share_of(report.step).micro_batches), search);
   sums_.tap = looking;
   sums_.objectives = objectives;
-  refuse_step(report, {search.first_layer(), routing.first_layer()}, norm_, plan_.settings(), ranks_, stream_);
+  refuse_step(report, {search.first_layer(), routing.first_layer()}, norm_, plan_, ranks_, stream_);
 }
 
 }  // namespace orthant
