@@ -4,8 +4,8 @@
 
 namespace orthant {
 
-MoeLayer::MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan, int layer)
-    : router_(store, stem, plan, layer), experts_(store, stem, plan, layer) {}
+MoeLayer::MoeLayer(const ParamStore& store, Plan& plan, const Link& link)
+    : router_(store, plan, link), experts_(store, link.router, plan, link.number) {}
 
 Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, std::optional<Routing>& decided, Saved& saved) const {
   const Tensor router_in = router_.input(ctx, n);

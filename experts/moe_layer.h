@@ -4,7 +4,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "experts/experts.h"
 #include "router/router.h"
@@ -13,9 +12,8 @@ namespace orthant {
 
 class MoeLayer {
  public:
-  // `stem`.gate.weight, .experts.N.*, .shared_experts.*, .shared_expert_gate.weight. `layer` is the block's layer
-  // number.
-  MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan, int layer);
+  // Link::router.gate.weight, .experts.N.*, .shared_experts.*, .shared_expert_gate.weight.
+  MoeLayer(const ParamStore& store, Plan& plan, const Link& link);
 
   // n and the result: [tokens, d], of region norm. decided: empty, and then filled; or what an earlier forward pass of
   // the same micro-batch decided.

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/arch/parameter_table.h"
 #include "router/routing_tap.h"
 
 namespace orthant {
@@ -44,15 +43,15 @@ Routing Routing::take(Saved& from) {
   return r;
 }
 
-Router::Router(const ParamStore& store, const std::string& stem, Plan& plan, int layer)
+Router::Router(const ParamStore& store, Plan& plan, const Link& link)
     : gate_(gate_of(plan.settings())),
-      weight_(store.ref(stem + ".gate.weight")),
-      state_(store.gate_state(layer)),
-      layer_(1 + blocks_before(plan.settings(), layer)),
-      routed_(routed_before(plan.settings(), layer)),
+      weight_(store.ref(link.router + ".gate.weight")),
+      state_(store.gate_state(link.number)),
+      block_(link.block),
+      routed_(link.routed),
       layout_(plan) {
   if (plan.settings().moe.router_bias) {
-    bias_ = store.ref(stem + ".gate.bias");
+    bias_ = store.ref(link.router + ".gate.bias");
   }
 }
 
@@ -80,7 +79,7 @@ GateInput Router::gate_input(const StepContext& ctx, const Tensor& logits) const
 }
 
 RandomKey Router::key(const StepContext& ctx, Purpose purpose) const {
-  return {ctx.settings().run.seed, purpose, static_cast<std::uint32_t>(layer_), ctx.step};
+  return {ctx.settings().run.seed, purpose, static_cast<std::uint32_t>(block_ + 1), ctx.step};
 }
 
 Tensor Router::input(const StepContext& ctx, const Tensor& n) const {

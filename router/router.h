@@ -46,9 +46,8 @@ struct Routing {
 
 class Router {
  public:
-  // `stem`.gate.weight [E, d]; with moe.router_bias `stem`.gate.bias [E]. `layer` is the block's layer number.
-  // Collective over the world the first time.
-  Router(const ParamStore& store, const std::string& stem, Plan& plan, int layer);
+  // Link::router.gate.weight [E, d]; with moe.router_bias .gate.bias [E]. Collective over the world the first time.
+  Router(const ParamStore& store, Plan& plan, const Link& link);
 
   // n, of region norm -> [tokens_R, d]: past the boundary, and with noise in training (Switch).
   Tensor input(const StepContext& ctx, const Tensor& n) const;
@@ -84,7 +83,7 @@ class Router {
   ParamRef weight_;               // [E, d]
   std::optional<ParamRef> bias_;  // [E]
   Tensor state_;                  // of the gate, for this layer; undefined where it keeps none
-  int layer_, routed_;            // its number among all blocks, from 1 on, and among the routed ones
+  int block_, routed_;            // its number among all blocks, and among the routed ones
   RoutingLayout layout_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/plan/groups.h"
 #include "router/rules/capacity.h"
 
 namespace orthant {
@@ -71,16 +72,8 @@ void check_routed_rows(const Plan& plan) {
   }
 }
 
-RoutingLayout::RoutingLayout(Plan& plan) : plan_(plan) {
+RoutingLayout::RoutingLayout(Plan& plan) : plan_(plan), group_(routing_group(plan)), batch_(balance_group(plan)) {
   check_routed_rows(plan);
-  const std::vector<AxisId> axes = plan.axes_of(Dim::position, Region::router);
-  if (!axes.empty()) {
-    group_ = &plan.group("routing", plan.mesh().members(axes, plan.mesh().rank()));
-  }
-  const MoeSettings& moe = plan.settings().moe;
-  if (moe.experts > 0 && moe.balance_over == BalanceOver::batch) {
-    batch_ = &plan.group("balance", plan.stage_members());
-  }
 }
 
 std::int64_t RoutingLayout::sequences(std::int64_t tokens) const {

@@ -44,8 +44,8 @@ class RoutingLayout {
   std::int64_t sequences(std::int64_t tokens) const;
 
   const Plan& plan_;
-  Group* group_ = nullptr;  // the ranks that hold parts of the same sequences
-  Group* batch_ = nullptr;  // the ranks of the stage, where the balance loss knows their load
+  Group* group_;  // the ranks that hold parts of the same sequences
+  Group* batch_;  // the ranks of the stage, where the balance loss knows their load
 };
 
 }  // namespace orthant

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/plan/batch_share.h"
 
 namespace orthant {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <orthant/gate.h>
+#include <orthant/model.h>
 #include <orthant/objective.h>
 #include <orthant/optimizer.h>
 
@@ -141,11 +142,11 @@ class Suite {
     return true;
   }
 
-  // The layouts train with the first gate, optimizer and objective that it adds, unless the user names others.
+  // The layouts train with the first gate, optimizer, objective and model that it adds, unless the user names others.
   void choose_kinds() {
     const Config config = conformance_experiment(plugin_, 0, {});  // what the user set is wrong before the plugin is
     std::vector<std::string> chosen;
-    for (const char* noun : {Gate::noun, Optimizer::noun, Objective::noun}) {
+    for (const char* noun : {Gate::noun, Optimizer::noun, Objective::noun, ModelKind::noun}) {
       const std::vector<Catalogue::Entry> entries = config.settings.catalogue->entries(noun);
       const auto own = std::find_if(entries.begin(), entries.end(),
                                     [&](const Catalogue::Entry& entry) { return entry.plugin == plugin_.name; });

@@ -101,6 +101,8 @@ std::span<const KindCheck> kind_checks() {
       {"ffn", "gradients", check_gradients},
       {"ffn", "recompute", check_part_recompute},
       {"objective", "gradients", check_gradients},
+      {"model", "gradients", check_gradients},
+      {"model", "recompute", check_part_recompute},
       {"source", "sequences", check_source_sequences},
       {"hook", "ranks", check_hook_ranks},
       {"hook", "restore", check_hook_restore},

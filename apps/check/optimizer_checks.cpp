@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/layers/parameter_state.h"
 
 namespace orthant {

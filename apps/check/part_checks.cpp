@@ -6,9 +6,8 @@
 
 #include "apps/check/kind_checks.h"
 #include "apps/verify/verify.h"
-#include "core/arch/cost.h"
+#include "core/arch/decoder.h"
 #include "core/arch/param_specs.h"
-#include "core/arch/parameter_table.h"
 #include "core/data/source.h"
 #include "core/session/session.h"
 #include "core/train/trainer.h"

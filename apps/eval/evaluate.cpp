@@ -8,6 +8,7 @@
 #include "apps/eval/exact_match.h"
 #include "apps/eval/score.h"
 #include "apps/pretrained/model_tokenizer.h"
+#include "core/arch/decoder.h"
 #include "core/base/json.h"
 #include "core/base/mapped_file.h"
 #include "core/config/setting_key.h"
@@ -276,6 +277,7 @@ constexpr std::int64_t longest_by_itself = 2048;
 
 std::int64_t window_of(const EvalOptions& options, const OpenedModel& model) {
   const Settings& settings = model.config().settings;
+  require_decoder(settings, "eval");
   const bool written =
       options.length > 0 || std::any_of(options.overrides.begin(), options.overrides.end(),
                                         [](const auto& set) { return setting_key(set) == "data.sequence_length"; });

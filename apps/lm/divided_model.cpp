@@ -6,7 +6,7 @@
 
 #include "apps/lm/row_count.h"
 #include "apps/lm/turned_weights.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "core/layers/vocabulary_loss.h"
 #include "core/modules/make_device.h"
 #include "core/plan/keeper_chain.h"
@@ -26,21 +26,21 @@ class PassWork final : public StageWork {
 
   void load(int) override {}
   void unload(int) override {}
-  Tensor forward(int chunk, int, Tensor x) override {
+  Bundle forward(int chunk, int, Bundle x) override {
     const auto [first, last] = plan_.layers_of_chunk(chunk);
     x_ = model_.forward(ctx_, std::move(x), first, std::min(last, model_.head()));
     return x_;
   }
-  Tensor backward(int, int, Tensor, bool) override { fail("generation has no backward pass"); }
+  Bundle backward(int, int, Bundle, bool) override { fail("generation has no backward pass"); }
   void finish_grads() override {}
 
-  const Tensor& x() const { return x_; }  // of the last piece
+  const Tensor& x() const { return x_.front(); }  // of the last piece
 
  private:
   const Plan& plan_;
   Model& model_;
   const StepContext& ctx_;
-  Tensor x_;
+  Bundle x_;
 };
 
 // Rows that every region's axes can cut.
@@ -106,8 +106,10 @@ std::vector<std::int64_t> DividedModel::windows() {
   std::vector<std::int64_t> windows;
   for (int chunk = 0; chunk < static_cast<int>(plan.cut().size() - 1) / plan.stages(); ++chunk) {
     const auto [first, last] = plan.layers_of_chunk(chunk);
-    for (int layer = std::max(first, 1); layer < std::min(last, model_->head()); ++layer) {
-      windows.push_back(block_has_window(s, layer - 1) ? s.model.sliding_window : 0);
+    for (int layer = first; layer < std::min(last, model_->head()); ++layer) {
+      if (const int block = plan.links()[static_cast<std::size_t>(layer)].block; block >= 0) {
+        windows.push_back(block_has_window(s, block) ? s.model.sliding_window : 0);
+      }
     }
   }
   return windows;

@@ -4,6 +4,7 @@
 
 #include <orthant/gate.h>
 
+#include "core/arch/decoder.h"
 #include "core/arch/rotary.h"
 #include "core/session/session.h"
 
@@ -25,6 +26,7 @@ std::vector<PluginRequest> layout_of(const std::string& where, const Config& con
 
 Config for_generation(Config config, const std::vector<PluginRequest>& layout) {
   Settings& s = config.settings;
+  require_decoder(s, "generation");
   keep_rotary_angles(s);
   if (s.moe.experts > 0) {
     if (gate_of(s).config(s).experts_choose) {

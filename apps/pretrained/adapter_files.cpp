@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/arch/trained.h"
 #include "core/checkpoint/model_folder.h"
 #include "core/run/starting_weights.h"

@@ -12,7 +12,7 @@
 #include "apps/pretrained/new_run.h"
 #include "apps/pretrained/opened_model.h"
 #include "apps/pretrained/run_source.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/model_folder.h"
 #include "core/config/value_text.h"

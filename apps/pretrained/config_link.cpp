@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/config/registry.h"
 #include "core/config/value_text.h"
 
@@ -48,7 +48,9 @@ bool only_trains(const std::string& key) {
 bool of_forward_pass(const CoreKey& key, const Settings& settings) {
   const std::string name = key.table + "." + key.spec.name;
   const bool of_model = key.table == "model" || (key.table == "moe" && settings.moe.experts > 0);
-  const bool idle = name == "model.d_ff" && routed_blocks(settings) == blocks_of(settings);
+  const bool d_ff = name == "model.d_ff";
+  const std::vector<Link> links = d_ff ? links_of(settings) : std::vector<Link>();
+  const bool idle = d_ff && routed_in(links) == blocks_in(links);
   return of_model && !idle && !only_trains(name);
 }
 

@@ -8,7 +8,7 @@
 #include "apps/pretrained/merged_weights.h"
 #include "apps/pretrained/new_run.h"
 #include "apps/pretrained/opened_model.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/model_folder.h"
 #include "core/config/value_text.h"
@@ -105,10 +105,12 @@ class StudentTensors {
 
   std::vector<NewTensor> all() const {
     std::vector<NewTensor> tensors;
-    for (const LayerSpecs& layer : parameter_table(student_)) {
-      for (const ParamSpec& spec : layer.params) {
-        tensors.push_back(
-            {spec.name, spec.global, [this, spec, block = layer.layer - 1](float* out) { fill(spec, block, out); }});
+    for (const Link& link : links_of(student_)) {
+      for (const LayerSpecs& layer : link.parameters) {
+        for (const ParamSpec& spec : layer.params) {
+          tensors.push_back(
+              {spec.name, spec.global, [this, spec, block = link.block](float* out) { fill(spec, block, out); }});
+        }
       }
     }
     return tensors;
@@ -186,6 +188,7 @@ DistilResult distil(const DistilOptions& options, const PluginKeys& plugin_keys,
                     options.teacher.string()));
   }
   const OpenedModel teacher(options.teacher, "distil", {}, plugin_keys, plugin_kinds);
+  require_decoder(teacher.config().settings, "distil");
   check(options, teacher.config().settings);
   const Config student = run.configure(
       keys_of(options, teacher),

@@ -7,7 +7,7 @@
 #include "apps/pretrained/peer_logits.h"
 #include "apps/pretrained/published_model.h"
 #include "apps/pretrained/sample_logits.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 
 namespace orthant {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "apps/pretrained/receipt.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/base/text_file.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/print.h"

@@ -47,7 +47,8 @@ Tensor OneRankModel::forward(const HostBatch& batch, int layers, StepSums& sums)
 }
 
 Tensor OneRankModel::forward(const DeviceBatch& batch, int layers, StepSums& sums) {
-  return model_->forward(context(batch, sums), {}, 0, layers);
+  const Bundle x = model_->forward(context(batch, sums), {}, 0, layers);
+  return x.empty() ? Tensor() : x.front();  // nothing behind the head
 }
 
 Tensor OneRankModel::logits(const Tensor& x) {

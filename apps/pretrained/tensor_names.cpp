@@ -4,7 +4,7 @@
 #include <functional>
 #include <numeric>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "core/arch/trained.h"
 
 namespace orthant {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/base/json.h"
 #include "core/base/mapped_file.h"
 #include "core/config/registry.h"
@@ -54,7 +54,7 @@ Twin first_of_all(const Config& config) {
 // As above, of the model with other weights that compute the same.
 Twin by_other_weights(const Config& config) {
   const Settings& s = config.settings;
-  const bool scaled = routed_blocks(s) > 0 && s.moe.weight_scale != 1;
+  const bool scaled = routed_in(links_of(s)) > 0 && s.moe.weight_scale != 1;
   const bool half_biased = s.model.attention == "multi_head" && s.model.biases && !s.model.output_bias;
   for (const auto& [fold, add_bias] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
     if ((fold && !scaled) || (add_bias && !half_biased)) {
@@ -146,7 +146,7 @@ Twin twin_of(const Config& config, const Origin* origin) {
       return twin;
     }
   }
-  return as_family(config, *find_family(routed_blocks(config.settings) > 0 ? "mixtral" : "mistral"));
+  return as_family(config, *find_family(routed_in(links_of(config.settings)) > 0 ? "mixtral" : "mistral"));
 }
 
 ExpertForm form_of(const Twin& twin, const Origin* origin) {

@@ -8,7 +8,7 @@
 #include "apps/pretrained/new_run.h"
 #include "apps/pretrained/opened_model.h"
 #include "apps/pretrained/sample_logits.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/value_text.h"
 #include "core/layers/parameter_store.h"
@@ -78,17 +78,19 @@ class Tensors {
 
   std::vector<NewTensor> all() const {
     std::vector<NewTensor> tensors;
-    for (const LayerSpecs& layer : parameter_table(mixture_)) {
-      for (const ParamSpec& spec : layer.params) {
-        tensors.push_back({spec.name, spec.global, [this, spec, block = layer.layer - 1](float* out) {
-                             if (spec.expert.has_value()) {
-                               expert(spec, block, out);
-                             } else if (spec.region == Region::router) {
-                               router(spec, out);
-                             } else {
-                               read(spec.name, spec.global, 0, 0, out);
-                             }
-                           }});
+    for (const Link& link : links_of(mixture_)) {
+      for (const LayerSpecs& layer : link.parameters) {
+        for (const ParamSpec& spec : layer.params) {
+          tensors.push_back({spec.name, spec.global, [this, spec, block = link.block](float* out) {
+                               if (spec.expert.has_value()) {
+                                 expert(spec, block, out);
+                               } else if (spec.region == Region::router) {
+                                 router(spec, out);
+                               } else {
+                                 read(spec.name, spec.global, 0, 0, out);
+                               }
+                             }});
+        }
       }
     }
     return tensors;
@@ -160,6 +162,7 @@ double check_logits(const OpenedModel& dense, const Config& mixture, const fs::p
 UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   NewRun run(options.output);
   const OpenedModel source(options.source, "upcycle", {}, plugin_keys, plugin_kinds);
+  require_decoder(source.config().settings, "upcycle");
   check(options, source.config().settings);
   const Config mixture =
       run.configure(keys_of(options, source.config()),
@@ -169,7 +172,7 @@ UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_ke
   run.copy_tokenizer(source.tokenizer(), source.text_rules());
   run.write_weights(mixture, Tensors(options, source, mixture.settings).all());
   const std::int64_t all = elements_of(mixture.settings), routed = elements_of(mixture.settings, Counted::routed);
-  UpcycleResult result{.blocks = routed_blocks(mixture.settings),
+  UpcycleResult result{.blocks = routed_in(links_of(mixture.settings)),
                        .parameters = all,
                        .dense_parameters = elements_of(source.config().settings),
                        .active_parameters = all - routed + routed / options.experts * mixture.settings.moe.top_k,

@@ -13,8 +13,7 @@
 #include "apps/report/read_json.h"
 #include "apps/report/scale.h"
 #include "apps/report/step_seconds.h"
-#include "core/arch/cost.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/base/text_file.h"
 #include "core/config/config.h"
 #include "core/config/toml_reader.h"
@@ -77,7 +76,7 @@ void add_costs(const fs::path& config_file, RunData& run) {
     }
     run.parameters = total;
     run.active_parameters = active;
-    run.flops_per_token = training_flops(s);
+    run.flops_per_token = training_flops(links_of(s));
   } catch (const Error&) {
     run.notes.push_back(run.name +
                         ": its configuration needs what this program does not have (a plugin's kind, perhaps), so "

@@ -9,7 +9,7 @@
 
 #include "apps/report/step_seconds.h"
 #include "apps/route/exchange_trial.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/command/arguments.h"
 #include "core/dry_run/promise.h"
 #include "core/plan/batch_share.h"
@@ -52,15 +52,6 @@ Config config_of(const RouteOptions& options, const Question& q) {
   Config config = load_config(arguments);
   promise_memory(config);  // what "fit" stands for
   return config;
-}
-
-bool has_routed_layers(const Settings& settings) {
-  for (int block = 0; block < blocks_of(settings); ++block) {
-    if (block_has_experts(settings, block)) {
-      return true;
-    }
-  }
-  return false;
 }
 
 // Which of a rank's micro-batches compute their forward pass twice.
@@ -138,7 +129,7 @@ int slots(int ranks, const Settings& settings) {
 }  // namespace
 
 RecordedRun::RecordedRun(const RouteOptions& options) : options_(options), base_(config_of(options, as_it_was())) {
-  if (!has_routed_layers(base_.settings)) {
+  if (routed_in(links_of(base_.settings)) == 0) {
     throw ConfigError(
         fmt::format("'{}': its model has no routed layers, so there is no routing to ask about; give a run whose "
                     "moe.experts is above 0",

@@ -7,7 +7,7 @@
 
 #include "apps/pretrained/one_rank_model.h"
 #include "apps/pretrained/opened_model.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/data/source.h"
 #include "core/run/run_tokenizer.h"
@@ -80,6 +80,7 @@ Tokens tokens_of(const BatchSource& source, const Settings& settings) {
 std::vector<Choices> choices_of(const fs::path& checkpoint, const Tokens& tokens, std::size_t routed, int threads,
                                 const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   const OpenedModel opened(checkpoint, "route", {}, plugin_keys, plugin_kinds);
+  require_decoder(opened.config().settings, "route");
   std::vector<Choices> layers(routed);
   run_threads(1, [&](Communicator& communicator) {
     OneRankModel model(opened.config(), opened.reader(), 0, threads, communicator);
@@ -214,10 +215,9 @@ Specialisation specialisation_of(const SpecialisationOptions& options, const Plu
   }
   const Settings settings = load_config(file.string(), {}, plugin_keys, plugin_kinds).settings;
   std::vector<int> blocks;
-  for (int block = 0; block < blocks_of(settings); ++block) {
-    if (block_has_experts(settings, block)) {
-      blocks.push_back(block);
-    }
+  const std::vector<Link> links = links_of(settings);
+  for (const Link* link : routed_links(links)) {
+    blocks.push_back(link->block);
   }
   std::vector<NamedCheckpoint> checkpoints = checkpoints_in(options.run / "checkpoints");  // the newest first
   std::erase_if(checkpoints, [](const NamedCheckpoint& one) { return !one.finished(); });

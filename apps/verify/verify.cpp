@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 
 namespace orthant {
 namespace {
@@ -113,7 +113,7 @@ void compare_counters(Comparer& to, const StepReport& a, const StepReport& b, co
     const LayerCounters &x = a.layers[i], &y = b.layers[i];
     const bool same = x.load == y.load && x.kept == y.kept && x.choices == y.choices &&
                       x.dropped_by_capacity == y.dropped_by_capacity && x.dropped_by_chance == y.dropped_by_chance;
-    to.add(routing_counters, fmt::format("{} layer {}", step, y.layer - 1), same ? 0 : 1, 0);
+    to.add(routing_counters, fmt::format("{} layer {}", step, y.block), same ? 0 : 1, 0);
   }
 }
 

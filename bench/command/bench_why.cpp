@@ -6,7 +6,7 @@
 #include <chrono>
 #include <mutex>
 
-#include "core/arch/cost.h"
+#include "core/arch/links.h"
 #include "core/data/source.h"
 #include "core/run/loaded_teacher.h"
 #include "core/session/session.h"
@@ -109,7 +109,7 @@ StepCauses why_a_step_takes(const Config& config, int world_size, int warmup, in
                 tokens += own_tokens * session.mesh().workers() / world_size;
               },
               {.timeout_seconds = settings.run.timeout_seconds, .segment = {}});
-  floor.model_flops = training_flops(settings) * tokens / world_size;
+  floor.model_flops = training_flops(links_of(settings)) * tokens / world_size;
   return step_causes(join(std::move(parts)), floor);
 }
 

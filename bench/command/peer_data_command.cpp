@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bench/command/bench_parts.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/base/output.h"
 #include "core/checkpoint/disk.h"
 #include "core/checkpoint/safetensors.h"

@@ -13,8 +13,7 @@
 #include <utility>
 
 #include "bench/study/counterfactual.h"
-#include "core/arch/cost.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/config/config.h"
 #include "core/config/setting_key.h"
 #include "core/config/validate.h"
@@ -27,7 +26,7 @@ namespace {
 constexpr std::size_t told_points = 3;  // whose reasons a refusal tells
 
 double router_flops(const Settings& s) {
-  return 3 * 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.experts) * routed_blocks(s);
+  return 3 * 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.experts) * routed_in(links_of(s));
 }
 
 std::pair<std::int64_t, std::int64_t> count_parameters(const Settings& s) {
@@ -271,8 +270,8 @@ class PointMaker {
     point.set.insert(point.set.end(), overrides_.begin(), overrides_.end());
     std::tie(point.total_parameters, point.active_parameters) = count_parameters(s);
     point.router_flops = router_flops(s);
-    point.model_flops = training_flops(s) - point.router_flops;
-    const double wanted = training_flops(twin);
+    point.model_flops = training_flops(links_of(s)) - point.router_flops;
+    const double wanted = training_flops(links_of(twin));
     if (std::abs(point.model_flops / wanted - 1) > 1e-9) {
       throw ConfigError(fmt::format(
           "a token takes {:.6g} operations and {:.6g} in the dense twin: points of a study must cost the same. Leave "
@@ -282,7 +281,7 @@ class PointMaker {
     const std::int64_t width = s.run.dtype == ComputeType::bf16 ? 2 : 4;
     point.dispatch_bytes = s.moe.experts == 0 ? 0
                                               : std::llround(4 * gate_of(s).experts_of_token(s.moe)) * s.model.d_model *
-                                                    width * routed_blocks(s);
+                                                    width * routed_in(links_of(s));
     point.steps = s.run.steps;
     point.tokens = s.run.steps * s.batch.sequences * s.data.sequence_length;
   }

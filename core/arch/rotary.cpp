@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 
 namespace orthant {
 namespace {

@@ -39,7 +39,7 @@ bool matches_any(const std::vector<std::string>& patterns, const std::string& na
 }
 
 bool adaptable(const LayerSpecs& layer, const ParamSpec& spec) {
-  return layer.layer > 0 && spec.global.rank() == 2;
+  return !layer.looked_up && spec.global.rank() == 2;
 }
 
 std::string adapter_name(const std::string& parameter, char letter) {

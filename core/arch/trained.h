@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 
 namespace orthant {
 
@@ -19,7 +19,8 @@ namespace orthant {
 bool matches(const std::string& pattern, const std::string& name);
 bool matches_any(const std::vector<std::string>& patterns, const std::string& name);
 
-// Whether a parameter of this layer can have an adapter: a matrix that something is multiplied by. An embedding is not.
+// Whether a parameter of this layer can have an adapter: a matrix that something is multiplied by. A table whose rows
+// are looked up is not.
 bool adaptable(const LayerSpecs& layer, const ParamSpec& spec);
 
 // "model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight"; letter: 'A' or 'B'.

@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/arch/trained.h"
 
 namespace orthant {

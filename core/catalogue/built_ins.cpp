@@ -3,6 +3,7 @@
 
 #include "core/data/source.h"
 #include "core/layers/parts.h"
+#include "core/model/decoder.h"
 #include "core/objectives/kinds.h"
 #include "core/train/built_in_optimizers.h"
 #include "router/gates.h"
@@ -16,6 +17,7 @@ std::shared_ptr<Catalogue> built_in_catalogue() {
   add_learning_rates(*catalogue);
   add_sources(*catalogue);
   add_parts(*catalogue);
+  add_model_kinds(*catalogue);
   add_objectives(*catalogue);
   return catalogue;
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/arch/trained.h"
 #include "core/arch/trained_text.h"
 #include "core/config/rules.h"

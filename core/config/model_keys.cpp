@@ -1,6 +1,7 @@
 #include "core/config/model_keys.h"
 
 #include <orthant/gate.h>
+#include <orthant/model.h>
 #include <orthant/part.h>
 
 #include "core/config/declarer.h"
@@ -77,6 +78,9 @@ void declare_rope(Declarer& model) {
 
 void declare_model(std::vector<CoreKey>& keys) {
   Declarer model(keys, "model");
+  model.kind<ModelKind>(
+      "kind", [](auto& s) -> auto& { return s.model.kind; },
+      "What the model is: a chain of embedding, blocks and head, or what a plugin brings.");
   between(model.key(
               "layers", [](auto& s) -> auto& { return s.model.layers; }, "Transformer blocks."),
           1, 1 << 16);

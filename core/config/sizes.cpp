@@ -9,14 +9,6 @@ std::int64_t kv_heads_of(const Settings& s) {
   return s.model.kv_heads == 0 ? s.model.heads : s.model.kv_heads;
 }
 
-std::int64_t blocks_of(const Settings& s) {
-  return s.model.layers + s.model.mtp_depth;
-}
-
-std::int64_t layers_of(const Settings& s) {
-  return blocks_of(s) + 2;
-}
-
 std::int64_t head_dim_of(const Settings& s) {
   if (s.model.attention == "latent") {
     return s.model.qk_nope_head_dim + s.model.qk_rope_head_dim;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <orthant/learning_rate.h>
+#include <orthant/model.h>
 #include <orthant/objective.h>
 #include <orthant/optimizer.h>
 
@@ -190,6 +191,14 @@ void check_objective(const Settings& s, Rules& rules) {
       "leave out graphs");
 }
 
+void check_model_kind(const Settings& s, Rules& rules) {
+  if (s.catalogue->has<ModelKind>(s.model.kind)) {  // else its plugin was not asked, or the name is refused by itself
+    for (const ModelRefusal& refusal : s.catalogue->get<ModelKind>(s.model.kind).refusals(s)) {
+      rules.expect(false, refusal.keys, refusal.message, refusal.advice);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> warnings(const Settings& s) {
@@ -242,6 +251,7 @@ void validate(const Config& config, const std::set<std::string>& broken, Diagnos
   check_distil(config.settings, rules);
   check_preference(config.settings, rules);
   check_objective(config.settings, rules);
+  check_model_kind(config.settings, rules);
 }
 
 }  // namespace orthant

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/dry_run/meta_device.h"
 #include "core/dry_run/planning_source.h"
 #include "core/dry_run/stage_view.h"
@@ -124,7 +124,8 @@ void check_size(const Config& config, const Plan& plan) {
                          most_passes = std::int64_t{1} << 18;  // half a minute each
   const BatchShare share = largest_share(plan);
   const std::int64_t tokens = share.sequences * config.settings.data.sequence_length;
-  const std::int64_t passes = std::int64_t{share.micro_batches} * blocks_of(config.settings);
+  const int blocks = blocks_in(plan.links());
+  const std::int64_t passes = std::int64_t{share.micro_batches} * blocks;
   Diagnostics refused = config.diagnostics();
   const std::string origin =
       config.tables.empty()
@@ -141,7 +142,7 @@ void check_size(const Config& config, const Plan& plan) {
         origin,
         fmt::format("this step is too long to be planned: {} micro-batches through {} layers, at most {} passes "
                     "are possible",
-                    share.micro_batches, blocks_of(config.settings), most_passes),
+                    share.micro_batches, blocks, most_passes),
         "plan with fewer sequences: further micro-batches repeat the same");
   }
   refused.throw_if_any();
@@ -246,7 +247,7 @@ MeshPlan plan_mesh(const Config& config) {
     result.axes.push_back(plan_axis(session.mesh(), axis));
   }
   result.layers = plan.cut().back();
-  result.head = head_layer(plan.settings());
+  result.head = head_of(plan.links()).number;
   for (std::vector<int>& ranks : ranks_of_stages(plan)) {
     result.stages.push_back({std::move(ranks), {}});
   }
@@ -281,9 +282,9 @@ void save_states(ParamStore& store, const Plan& plan, const HookContext& at) {
   }
 }
 
-// Of the step as the configuration has it. table: of the model.
-RankPlan walk(const Config& config, int rank, std::int64_t step, const Routed& routed,
-              const std::shared_ptr<const ParameterTable>& table, PlanEffort* effort) {
+// Of the step as the configuration has it. links: of the model.
+RankPlan walk(const Config& config, int rank, std::int64_t step, const Routed& routed, const SharedLinks& links,
+              PlanEffort* effort) {
   const bool worst = routed.load == Load::worst;
   MetaDevice device(worst ? Sides::as_late_as_may_be : Sides::sums_late, runs_behind(config));
   RankPlan result;
@@ -292,8 +293,8 @@ RankPlan walk(const Config& config, int rank, std::int64_t step, const Routed& r
   Session session(config);
   const std::unique_ptr<Communicator> communicator =
       make_planning_communicator(rank, session.world_size(), result.step);
+  session.share_links(links);
   session.plan(rank, communicator.get(), &device);
-  session.plan().share_parameters(table);
   check_size(config, session.plan());
   if (effort != nullptr) {
     effort->micro_batches += largest_share(session.plan()).micro_batches;
@@ -347,7 +348,7 @@ void see(Session& session, int rank) {
 
 StageView view_of(const Config& config, const Plan& plan, std::int64_t step) {
   return {
-      .parameters = plan.parameters(), .shorter = shorter(config, plan, step), .recomputed = recomputed_of(plan, step)};
+      .links = plan.shared_links(), .shorter = shorter(config, plan, step), .recomputed = recomputed_of(plan, step)};
 }
 
 RankPlan walk_shortest(const Config& config, int rank, std::int64_t step, const Routed& routed, const StageView& stage,
@@ -356,16 +357,16 @@ RankPlan walk_shortest(const Config& config, int rank, std::int64_t step, const 
     ++effort->ranks;
   }
   const Config& walked = stage.shorter ? stage.shorter->config : config;
-  return walk(walked, rank, step, routed, stage.parameters, effort);
+  return walk(walked, rank, step, routed, stage.links, effort);
 }
 
 RankPlan plan_by(const RankPlan& shortest, const Config& config, std::int64_t step, const Routed& routed,
                  const StageView& stage, PlanEffort* effort) {
   std::optional<RankPlan> result;
   if (const std::optional<ShortStep>& of = stage.shorter) {
-    result = repeated(shortest, walk(of->longer, shortest.rank, step, routed, stage.parameters, effort), of->periods);
+    result = repeated(shortest, walk(of->longer, shortest.rank, step, routed, stage.links, effort), of->periods);
     if (!result) {
-      result = walk(config, shortest.rank, step, routed, stage.parameters, effort);
+      result = walk(config, shortest.rank, step, routed, stage.links, effort);
     }
   } else {
     result = shortest;

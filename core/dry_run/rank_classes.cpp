@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/dry_run/stage_view.h"
 #include "core/session/session.h"
 
@@ -52,7 +52,7 @@ std::int64_t place_in(const std::vector<int>& members, int rank) {
 class Places {
  public:
   Places(const Plan& plan, int stage) : plan_(plan) {
-    for (const LayerSpecs& layer : *plan.parameters()) {
+    for (const LayerSpecs& layer : parameters_of(plan.links())) {
       for (const ParamSpec& spec : layer.params) {
         const bool here = spec.layers.empty() || std::any_of(spec.layers.begin(), spec.layers.end(), [&](int number) {
                             return plan.stage_of_layer(number) == stage;
@@ -177,8 +177,8 @@ std::vector<RankClass> plan_classes(const Config& config, std::int64_t step, dou
   Classes classes(config, step, recorded, effort);
   for (const std::vector<int>& stage : ranks_of_stages(session.plan())) {
     Session there(config);
+    there.share_links(session.plan().shared_links());
     there.plan(stage.front(), nullptr, nullptr);
-    there.plan().share_parameters(session.plan().parameters());
     classes.begin_stage(view_of(config, there.plan(), step));
     for (const std::vector<int>& ranks : parted(stage, [&](int rank) { return session.likeness(rank); })) {
       if (classes.add_alike(ranks)) {

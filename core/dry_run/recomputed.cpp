@@ -2,33 +2,11 @@
 
 #include <vector>
 
-#include "core/arch/cost.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/plan/batch_share.h"
 #include "core/plan/recompute_rule.h"
 
 namespace orthant {
-namespace {
-
-// Of each layer for one token, as layer_costs.
-std::vector<double> costs_again(const Settings& s, Recompute recompute) {
-  std::vector<double> costs = layer_costs(s);
-  const std::size_t head = static_cast<std::size_t>(head_layer(s));
-  for (int block = 0; block < blocks_of(s); ++block) {
-    const std::size_t layer = static_cast<std::size_t>(layer_of_block(s, block));
-    if (recompute == Recompute::selective) {
-      // About ten operations for each channel of a dense FFN.
-      const std::int64_t channels = block_has_experts(s, block) ? d_shared_of(s) : d_ff_of(s);
-      costs[layer] = 10 * static_cast<double>(channels);
-    } else if (layer > head) {  // as the model's last block: what joins, and the head, are not computed again
-      costs[layer] = costs[head - 1];
-    }
-  }
-  costs.front() = costs[head] = 0;
-  return costs;
-}
-
-}  // namespace
 
 Recomputed recomputed_of(const Plan& plan, std::int64_t step) {
   const Settings& s = plan.settings();
@@ -45,10 +23,10 @@ Recomputed recomputed_of(const Plan& plan, std::int64_t step) {
     }
     ++again.pairs;
     if (const Recompute recompute = rule.of(instr.chunk, instr.micro_batch); recompute != Recompute::none) {
-      const std::vector<double> costs = costs_again(s, recompute);
       const auto [first, last] = plan.layers_of_chunk(instr.chunk);
       for (int layer = first; layer < last; ++layer) {
-        again.flops += tokens * costs[static_cast<std::size_t>(layer)];
+        const Link& link = plan.links()[static_cast<std::size_t>(layer)];
+        again.flops += tokens * (recompute == Recompute::selective ? link.again_selective : link.again_full);
       }
     }
   }

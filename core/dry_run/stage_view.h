@@ -4,14 +4,14 @@
 #include <memory>
 #include <optional>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/dry_run/planning.h"
 #include "core/dry_run/repetition.h"
 
 namespace orthant {
 
 struct StageView {
-  std::shared_ptr<const ParameterTable> parameters;  // of the model
+  SharedLinks links;  // of the model
   std::optional<ShortStep> shorter;
   Recomputed recomputed;
 };

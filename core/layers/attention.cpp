@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/arch/decoder.h"
 #include "core/arch/param_specs.h"
-#include "core/arch/parameter_table.h"
 #include "core/arch/rotary.h"
 #include "core/layers/entered.h"
 #include "core/layers/norm.h"

@@ -43,19 +43,18 @@ EmbeddingLayer::EmbeddingLayer(const ParamStore& store, const Settings& settings
   if (settings.model.positions == Positions::learned) {
     positions_ = store.ref("model.embed_positions.weight");
   }
-  groups_ = store.groups_of_layer(0);
 }
 
-Tensor EmbeddingLayer::forward(const StepContext& ctx, const Tensor&, Saved&) {
+Bundle EmbeddingLayer::forward(const StepContext& ctx, const Bundle&, Saved&) {
   Tensor y = table_.rows(ctx, ctx.batch.token);
   if (positions_.has_value()) {
     ctx.stream.embedding(y, positions_->weight(), ctx.rows_in(Region::norm, ctx.batch.position), true);
   }
-  return branch_dropout(ctx, y, dropout_site);
+  return {branch_dropout(ctx, y, dropout_site)};
 }
 
-Tensor EmbeddingLayer::backward(const StepContext& ctx, const Tensor& dy, Saved&) {
-  const Tensor d = branch_dropout(ctx, dy, dropout_site);
+Bundle EmbeddingLayer::backward(const StepContext& ctx, const Bundle& dy, Saved&) {
+  const Tensor d = branch_dropout(ctx, dy.front(), dropout_site);
   if (positions_.has_value() && positions_->wants_grad()) {
     ctx.stream.embedding_backward(positions_->grad(), d, ctx.rows_in(Region::norm, ctx.batch.position));
   }

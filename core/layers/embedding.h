@@ -25,10 +25,9 @@ class TokenTable {
 class EmbeddingLayer final : public Layer {
  public:
   EmbeddingLayer(const ParamStore& store, const Settings& settings);
-  // x is undefined: the tokens are the batch's. Returns [T, d].
-  Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
-  // Returns an undefined tensor.
-  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
+  // Nothing enters: the tokens are the batch's. Returns [T, d].
+  Bundle forward(const StepContext& ctx, const Bundle& none, Saved& saved) override;
+  Bundle backward(const StepContext& ctx, const Bundle& dy, Saved& saved) override;
 
  private:
   TokenTable table_;

@@ -1,6 +1,6 @@
 #include "core/layers/ffn.h"
 
-#include "core/arch/cost.h"
+#include "core/arch/decoder.h"
 #include "core/arch/param_specs.h"
 #include "core/layers/entered.h"
 

@@ -1,17 +1,18 @@
 #include "core/layers/head.h"
 
-#include "core/arch/parameter_table.h"
 #include "core/layers/output_rows.h"
 #include "core/objectives/cross_entropy.h"
 
 namespace orthant {
 
-HeadLayer::HeadLayer(const ParamStore& store, Plan& plan)
-    : norm_(store, "model.norm", plan.settings()), output_(store, plan) {
+HeadLayer::HeadLayer(const ParamStore& store, Plan& plan, const Link& link)
+    : norm_(store, "model.norm", plan.settings()),
+      output_(store, plan),
+      groups_(store.groups_of_layer(link.number)),
+      passes_(!link.passes.empty()) {
   if (objective_of(plan.settings()).over_sequences(plan.settings())) {
     sequences_ = sequence_group(plan);
   }
-  groups_ = store.groups_of_layer(head_layer(plan.settings()));
 }
 
 Tensor HeadLayer::normed(const StepContext& ctx, const Tensor& x, Saved& saved) const {
@@ -22,8 +23,8 @@ Tensor HeadLayer::logits(const StepContext& ctx, const Tensor& x, Saved& saved) 
   return logits_of(ctx, normed(ctx, x, saved), 0, x.dim(0));
 }
 
-Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
-  const Tensor h = norm_.forward(ctx, x, saved);
+Bundle HeadLayer::forward(const StepContext& ctx, const Bundle& x, Saved& saved) {
+  const Tensor h = norm_.forward(ctx, x.front(), saved);
   const Tensor n = ctx.plan.cross(head_enter, h, ctx.stream);
   MatrixRows rows(ctx, output_, n, sequences_);
   Tensor dn;
@@ -38,18 +39,18 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
   if (ctx.training) {
     saved.push(ctx.plan.cross_back(head_enter, dn, ctx.stream));
   }
-  return ctx.settings().model.mtp_depth > 0 ? h : Tensor();
+  return passes_ ? Bundle{h} : Bundle();
 }
 
-Tensor HeadLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
+Bundle HeadLayer::backward(const StepContext& ctx, const Bundle& dy, Saved& saved) {
   const Tensor dh = saved.pop();
-  if (dy.defined()) {
-    ctx.stream.add(dh, dy);
+  if (!dy.empty()) {
+    ctx.stream.add(dh, dy.front());
   }
   Tensor dx = ctx.device().empty(dh.dtype(), dh.shape());
   ctx.stream.fill(dx, 0);
   norm_.backward(ctx, dx, dh, saved);
-  return dx;
+  return {dx};
 }
 
 }  // namespace orthant

@@ -8,16 +8,15 @@ namespace orthant {
 
 class HeadLayer final : public Layer {
  public:
-  HeadLayer(const ParamStore& store, Plan& plan);
+  HeadLayer(const ParamStore& store, Plan& plan, const Link& link);
   // Adds to the sums of the first objective, or to ctx.sums.loss where there is none; in training also to the gradient
-  // of the logits' matrix. Returns an undefined tensor; with model.mtp_depth x normed, for the layers behind.
-  Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
+  // of the logits' matrix. Returns x normed, where layers behind want it.
+  Bundle forward(const StepContext& ctx, const Bundle& x, Saved& saved) override;
   // f32 [T, V_r] of all tokens at once.
   Tensor logits(const StepContext& ctx, const Tensor& x, Saved& saved) const;
   std::vector<ParamGroup*> grown_in_forward() const override { return groups_; }
   const ParamRef* overwritten() const override { return output_.matrix().wants_grad() ? &output_.matrix() : nullptr; }
-  // dy: of what forward has returned. Returns dx [T, d].
-  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
+  Bundle backward(const StepContext& ctx, const Bundle& dy, Saved& saved) override;
 
   // x [T, d] normed, all tokens of the head.
   Tensor normed(const StepContext& ctx, const Tensor& x, Saved& saved) const;
@@ -29,6 +28,8 @@ class HeadLayer final : public Layer {
  private:
   Norm norm_;
   OutputMatrix output_;
+  std::vector<ParamGroup*> groups_;
+  bool passes_;                 // to layers behind
   Group* sequences_ = nullptr;  // sequence_group, where the objective sums over sequences
 };
 

@@ -1,7 +1,7 @@
 #include "core/layers/latent_attention.h"
 
+#include "core/arch/decoder.h"
 #include "core/arch/param_specs.h"
-#include "core/arch/parameter_table.h"
 #include "core/arch/rotary.h"
 #include "core/layers/attention.h"
 #include "core/layers/entered.h"

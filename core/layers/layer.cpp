@@ -5,7 +5,7 @@
 namespace orthant {
 
 DType StepContext::compute() const {
-  return settings().run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16;
+  return compute_type(settings());
 }
 
 Tensor linear(const StepContext& ctx, const Tensor& x, const Tensor& w) {

@@ -1,13 +1,13 @@
-// Layer: forward and backward written out; no tape. What one layer needs of a step comes in a StepContext.
+// What the core's layers need of a step beside a StepContext: the sums over it. The layers themselves: orthant/model.h.
 //
-// x [T, d] in the compute dtype, T the tokens of one micro-batch on this rank. A layer pushes onto `saved` in
-// forward what it pops, in reverse, in backward.
+// x [T, d] in the compute dtype, T the tokens of one micro-batch on this rank.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <orthant/model.h>
 #include <orthant/part.h>
 #include <orthant/plan.h>
 #include <orthant/seams.h>
@@ -50,22 +50,6 @@ struct StepSums {
   LatentCore* latent = nullptr;      // where tokens are fed one after the other, or null
   // For what travels while the main stream computes; null: it travels on the main one.
   Stream* beside = nullptr;
-};
-
-class Layer {
- public:
-  virtual ~Layer() = default;
-  virtual Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) = 0;
-  virtual Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) = 0;
-  // The groups to whose gradients its forward adds already.
-  virtual std::vector<ParamGroup*> grown_in_forward() const { return {}; }
-  // The parameter whose gradient it overwrites where ParamGroup::grad_empty says that nothing was added yet; null:
-  // none.
-  virtual const ParamRef* overwritten() const { return nullptr; }
-  const std::vector<ParamGroup*>& groups() const { return groups_; }
-
- protected:
-  std::vector<ParamGroup*> groups_;  // in the order in which they are met in forward
 };
 
 inline void push(Saved& saved, Tensor t) {

@@ -9,19 +9,6 @@
 
 namespace orthant {
 
-namespace {
-
-std::vector<int> sequence_members(const Plan& plan) {
-  return plan.mesh().members(plan.axes_of(Dim::position, Region::head), plan.mesh().rank());
-}
-
-}  // namespace
-
-Group* sequence_group(Plan& plan) {
-  const std::vector<int> members = sequence_members(plan);
-  return members.size() == 1 ? nullptr : &plan.group("sequences", members);
-}
-
 MatrixRows::MatrixRows(const StepContext& ctx, const OutputMatrix& matrix, Tensor n, Group* sequences)
     : ctx_(ctx),
       matrix_(matrix),
@@ -34,7 +21,7 @@ void MatrixRows::sum_over_sequences(const Tensor& t) {
     sequences_->all_reduce(t, ReduceOp::sum, ctx_.stream);
     return;
   }
-  require(sequence_members(ctx_.plan).size() == 1,
+  require(ctx_.plan.axes_of(Dim::position, Region::head).empty(),
           "an objective sums over sequences, and its over_sequences() says that it does not");
 }
 

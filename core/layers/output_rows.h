@@ -9,10 +9,6 @@
 
 namespace orthant {
 
-// The ranks that hold the other parts of the same sequences in the head; null: there are none. Collective over the
-// world the first time.
-Group* sequence_group(Plan& plan);
-
 // The rows of n [T, d], normed.
 class MatrixRows final : public OutputRows {
  public:

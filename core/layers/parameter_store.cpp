@@ -42,7 +42,7 @@ ParamStore::ParamStore(Plan& plan, Stream& stream, bool begin) : ParamStore(plan
     }
     plan.keepers().release(*group, Held::state, at);
   }
-  for (const GateStateSpec& spec : gate_state_table(plan.settings(), *plan.parameters())) {
+  for (const GateStateSpec& spec : gate_state_table(plan.settings(), plan.links())) {
     if (plan.holds_layer(spec.layer)) {
       const MemoryScope as(plan.device(), MemoryKind::states);
       const Tensor value = plan.device().empty(DType::f32, {plan.settings().moe.columns()});
@@ -55,9 +55,9 @@ ParamStore::ParamStore(Plan& plan, Stream& stream, bool begin) : ParamStore(plan
 }
 
 ParamStore::ParamStore(Plan& plan) {
-  const std::shared_ptr<const ParameterTable> table = plan.parameters();  // sharings_ point into it
-  check_storage(plan.settings(), *table);
-  for (const LayerSpecs& layer : *table) {
+  const SharedLinks links = plan.shared_links();  // sharings_ point into it
+  check_storage(plan.settings(), *links);
+  for (const LayerSpecs& layer : parameters_of(*links)) {
     add_layer(plan, layer);
   }
   sharings_.clear();
@@ -174,7 +174,7 @@ void ParamStore::add_layer(Plan& plan, const LayerSpecs& layer) {
 void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
   Device& device = plan.device();
   const Settings& settings = plan.settings();
-  const DType compute = settings.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16;
+  const DType compute = compute_type(settings);
   const Shape owned{group.owned_elements};
   auto zeros = [&](MemoryKind kind, DType dtype, Shape shape) {
     const MemoryScope as(device, kind);

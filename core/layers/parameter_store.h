@@ -13,7 +13,7 @@
 #include <orthant/param_group.h>
 #include <orthant/plan.h>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/layers/owned_pieces.h"
 
 namespace orthant {

@@ -3,7 +3,7 @@
 #include <orthant/hash.h>
 #include <algorithm>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/layers/parameter_state.h"
 
 namespace orthant {
@@ -24,13 +24,13 @@ bool rows_are_blocks(const ParamSpec& spec) {
 
 }  // namespace
 
-void check_storage(const Settings& settings, const ParameterTable& table) {
+void check_storage(const Settings& settings, const std::vector<Link>& links) {
   const bool no_master = settings.optimizer.master_weights == MasterWeights::none;
   if (!no_master && !in_8_bits(settings)) {
     return;
   }
   bool any_code = false;
-  for (const LayerSpecs& layer : table) {
+  for (const LayerSpecs& layer : parameters_of(links)) {
     for (const ParamSpec& spec : layer.params) {
       if (treatment_of(spec, settings).whole) {
         throw SettingError(

@@ -15,7 +15,7 @@ namespace orthant {
 
 // Refuses what cannot be. Errors: SettingError where the optimizer wants whole matrices, or where nothing of the model
 // could be stored in 8 bits.
-void check_storage(const Settings& settings, const ParameterTable& table);
+void check_storage(const Settings& settings, const std::vector<Link>& links);
 
 // What of an optimizer's answer holds with these settings: states that stay in f32 lose their code.
 void choose_codes(Treatment& treatment, const ParamSpec& spec, const Settings& settings);

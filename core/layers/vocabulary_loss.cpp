@@ -2,12 +2,6 @@
 
 namespace orthant {
 
-Group* vocabulary_group(Plan& plan) {
-  const std::vector<AxisId> axes = plan.axes_of(Dim::vocab, Region::head);
-  const std::vector<int> members = plan.mesh().members(axes, plan.mesh().rank());
-  return members.size() == 1 ? nullptr : &plan.group("vocabulary", members);
-}
-
 void VocabularyLoss::operator()(const StepContext& ctx, const Tensor& loss, const Tensor& logits, const Tensor& label,
                                 std::int64_t first, float scale) const {
   Stream& s = ctx.stream;

@@ -3,11 +3,9 @@
 
 #include <orthant/step_context.h>
 
-namespace orthant {
+#include "core/plan/groups.h"
 
-// The ranks that hold the other slices of the vocabulary; null: there are none. Collective over the world the first
-// time.
-Group* vocabulary_group(Plan& plan);
+namespace orthant {
 
 class VocabularyLoss {
  public:

@@ -1,14 +1,13 @@
 #include "core/model/block.h"
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 
 namespace orthant {
 
-Block::Block(const ParamStore& store, Plan& plan, int block)
-    : layer_(static_cast<std::uint32_t>(layer_of_block(plan.settings(), block))) {
+Block::Block(const ParamStore& store, Plan& plan, const Link& link) : layer_(static_cast<std::uint32_t>(link.number)) {
   const Settings& settings = plan.settings();
+  const int block = link.block;
   const std::string stem = block_stem(settings, block);
-  groups_ = store.groups_of_layer(static_cast<int>(layer_));
   const BlockNorms norms = block_norms(settings, stem);
   const auto norm = [&](std::optional<Norm>& to, const std::string& name) {
     if (!name.empty()) {
@@ -22,8 +21,8 @@ Block::Block(const ParamStore& store, Plan& plan, int block)
   scale_ = static_cast<float>(settings.model.residual_scale);
   attention_ = attention_part(settings).make(attention_place(settings, block), store, plan);
   require(attention_ != nullptr, "attention part '{}' makes no layer for block {}", settings.model.attention, block);
-  if (block_has_experts(settings, block)) {
-    moe_.emplace(store, stem + ".block_sparse_moe", plan, static_cast<int>(layer_));
+  if (!link.router.empty()) {
+    moe_.emplace(store, plan, link);
   } else {
     ffn_ = ffn_part(settings).make(ffn_place(settings, block), store, plan);
     require(ffn_ != nullptr, "FFN part '{}' makes no layer for block {}", settings.model.ffn, block);
@@ -88,18 +87,18 @@ Tensor Block::leave_backward(const StepContext& ctx, const Tensor& dy, const std
   return before;
 }
 
-Tensor Block::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
+Bundle Block::forward(const StepContext& ctx, const Bundle& x, Saved& saved) {
   std::optional<Routing> routing;
   if (!ctx.training || ctx.recompute != Recompute::full) {
-    return run(ctx, x, routing, saved);
+    return {run(ctx, x.front(), routing, saved)};
   }
   Saved forgotten;
-  const Tensor y = run(ctx, x, routing, forgotten);
-  saved.push(x);
+  const Tensor y = run(ctx, x.front(), routing, forgotten);
+  saved.push(x.front());
   if (routing.has_value()) {
     routing->save(saved);
   }
-  return y;
+  return {y};
 }
 
 Tensor Block::run(const StepContext& ctx, const Tensor& x, std::optional<Routing>& routing, Saved& saved) {
@@ -113,7 +112,8 @@ Tensor Block::run(const StepContext& ctx, const Tensor& x, std::optional<Routing
   return z;
 }
 
-Tensor Block::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
+Bundle Block::backward(const StepContext& ctx, const Bundle& from, Saved& saved) {
+  const Tensor& dy = from.front();
   if (ctx.recompute == Recompute::full) {
     std::optional<Routing> routing;
     if (moe_) {
@@ -126,7 +126,7 @@ Tensor Block::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
   entered_backward(ctx, dy, moe_ ? moe_->backward(ctx, dz, saved) : ffn_->backward(ctx, dz, saved), before_ffn_, saved);
   const Tensor da = leave_backward(ctx, dy, after_attention_, attention_site(layer_), saved);
   entered_backward(ctx, dy, attention_->backward(ctx, da, saved), before_attention_, saved);
-  return dy;
+  return {dy};
 }
 
 }  // namespace orthant

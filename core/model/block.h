@@ -15,14 +15,15 @@ namespace orthant {
 
 class Block final : public Layer {
  public:
-  // `block` counts from 0 (layer_of_block).
-  Block(const ParamStore& store, Plan& plan, int block);
-  Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
-  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
+  // The link's block.
+  Block(const ParamStore& store, Plan& plan, const Link& link);
+  // x, dy: one tensor [T, d].
+  Bundle forward(const StepContext& ctx, const Bundle& x, Saved& saved) override;
+  Bundle backward(const StepContext& ctx, const Bundle& dy, Saved& saved) override;
 
  private:
   Tensor run(const StepContext& ctx, const Tensor& x, std::optional<Routing>& routing, Saved& saved);
-  std::uint32_t layer_;
+  std::uint32_t layer_;  // Link::number
   // A branch's output on its way into the residual stream: normalised in place of `y`, scaled, some of it dropped.
   Tensor leave(const StepContext& ctx, Tensor y, const std::optional<Norm>& norm, std::uint32_t site,
                Saved& saved) const;

@@ -1,61 +1,49 @@
 #include "core/model/model.h"
 
-#include <algorithm>
+#include <orthant/objective.h>
 
-#include "core/arch/parameter_table.h"
-#include "core/layers/embedding.h"
+#include <algorithm>
+#include <iterator>
+
+#include "core/arch/links.h"
 #include "core/layers/head.h"
-#include "core/layers/output_rows.h"
 #include "core/layers/wanted_gradients.h"
-#include "core/model/block.h"
-#include "core/model/mtp.h"
+#include "core/plan/groups.h"
 #include "core/plan/keeper_chain.h"
-#include "router/routing_layout.h"
 
 namespace orthant {
 
 Model::Model(Plan& plan, Stream& stream, bool begin)
-    : parameters_(plan, stream, begin), adapters_(parameters_, plan.settings()), head_(head_layer(plan.settings())) {
+    : parameters_(plan, stream, begin),
+      adapters_(parameters_, plan.settings()),
+      links_(plan.links()),
+      head_(head_of(links_).number) {
   const Settings& settings = plan.settings();
-  // Groups are made on every rank, whether its stage has a layer that uses them or not.
-  vocabulary_group(plan);
-  if (objective_of(settings).over_sequences(settings)) {
-    sequence_group(plan);
+  const ModelKind& kind = model_kind(settings);
+  // Made on every rank, whether its stage has a layer that uses them or not.
+  std::vector<GroupSpec> groups = groups_of_layers(plan, objective_of(settings).over_sequences(settings));
+  std::ranges::move(kind.groups(plan), std::back_inserter(groups));
+  for (const GroupSpec& group : groups) {
+    plan.group(group);
   }
-  layers_.resize(static_cast<std::size_t>(layers_of(settings)));
-  if (settings.moe.experts > 0) {
-    const RoutingLayout routing(plan);
-  }
-  for (int number = 0; number < layers(); ++number) {
-    std::unique_ptr<Layer>& place = layers_[number];
-    if (!plan.holds_layer(number)) {
-      continue;
-    }
-    if (number == 0) {
-      place = std::make_unique<EmbeddingLayer>(parameters_, settings);
-    } else if (number == head_) {
-      place = std::make_unique<HeadLayer>(parameters_, plan);
-    } else if (number > head_) {
-      place = std::make_unique<MtpLayer>(parameters_, plan, number - head_ - 1);
-    } else {
-      place = std::make_unique<Block>(parameters_, plan, number - 1);
+  places_.resize(links_.size());
+  for (const Link& link : links_) {
+    if (plan.holds_layer(link.number)) {
+      Place& place = places_[static_cast<std::size_t>(link.number)];
+      place.layer = kind.make(link, parameters_, plan);
+      require(place.layer != nullptr, "model kind '{}' makes no layer for {}", settings.model.kind, told(link));
+      place.groups = parameters_.groups_of_layer(link.number);
     }
   }
 }
 
-Layer& Model::layer(int number) const {
-  Layer* found = layers_.at(number).get();
-  require(found != nullptr, "layer {} is on another stage", number);
-  return *found;
+const Model::Place& Model::place(int number) const {
+  const Place& found = places_.at(static_cast<std::size_t>(number));
+  require(found.layer != nullptr, "layer {} is on another stage", number);
+  return found;
 }
 
 namespace {
-
-// Whether its parameters are those of a block, not of embedding or head, which others may use too.
-bool is_of_block(const ParamGroup& group, int head) {
-  const int layer = group.params.front().spec.layers.front();
-  return layer != 0 && layer != head;
-}
 
 void fill_all_but(const Param* left, const ParamGroup& group, Stream& s) {
   const std::int64_t begin = left != nullptr ? left->begin : group.grad.elements();
@@ -70,7 +58,7 @@ void fill_all_but(const Param* left, const ParamGroup& group, Stream& s) {
 }  // namespace
 
 void Model::acquire(const StepContext& ctx, int number, Pass pass) {
-  for (ParamGroup* group : layer(number).groups()) {
+  for (ParamGroup* group : place(number).groups) {
     ctx.plan.keepers().acquire(*group, Held::weight, hook_context(ctx, pass));
   }
   adapters_.merge(number, ctx);
@@ -82,7 +70,9 @@ void Model::acquire(const StepContext& ctx, int number, Pass pass) {
 // theirs.
 void Model::acquire_grads(const StepContext& ctx, int number, const std::vector<ParamGroup*>& groups, Pass pass) {
   for (ParamGroup* group : groups) {
-    if ((group->experts || !is_of_block(*group, head_)) && !wants_gradients(*group)) {
+    const int layer = group->params.front().spec.layers.front();
+    const bool of_block = links_[static_cast<std::size_t>(layer)].block >= 0;  // others may use its parameters, too
+    if ((group->experts || !of_block) && !wants_gradients(*group)) {
       continue;
     }
     parameters_.make_grad(*group, ctx.stream);
@@ -93,7 +83,7 @@ void Model::acquire_grads(const StepContext& ctx, int number, const std::vector<
       wide_.widen(*group, ctx.device());
     }
     if (group->grad_empty && !group->experts) {
-      const ParamRef* overwritten = pass == Pass::forward ? layer(number).overwritten() : nullptr;
+      const ParamRef* overwritten = pass == Pass::forward ? place(number).layer->overwritten() : nullptr;
       const bool has_it = overwritten != nullptr && &overwritten->group() == group;
       fill_all_but(has_it ? &overwritten->param() : nullptr, *group, ctx.stream);
       group->grad_empty = has_it;
@@ -104,7 +94,7 @@ void Model::acquire_grads(const StepContext& ctx, int number, const std::vector<
 // groups: those of the layer whose gradients were acquired.
 void Model::release(const StepContext& ctx, int number, const std::vector<ParamGroup*>& groups, Pass pass) {
   adapters_.restore(number);
-  for (ParamGroup* group : layer(number).groups()) {
+  for (ParamGroup* group : place(number).groups) {
     const bool grads = std::find(groups.begin(), groups.end(), group) != groups.end();
     if (grads && group->frozen) {
       parameters_.drop_grad(*group);
@@ -126,9 +116,23 @@ void count_as_activations(const Saved& saved) {
   }
 }
 
+// What a layer has made, against what its link says.
+void check(const Bundle& made, const Link& link, const char* does) {
+  require(made.size() == link.passes.size(), "{} {} {} tensors: its link has {} slots", told(link), does, made.size(),
+          link.passes.size());
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const Slot& slot = link.passes[i];
+    require(made[i].defined() && made[i].shape().rank() == 2 && made[i].dim(1) == slot.columns &&
+                made[i].dim(0) == made[0].dim(0) && made[i].dtype() == slot.dtype,
+            "{} {} '{}': expected {} [{}, {}], found {} {}", told(link), does, slot.name, name_of(slot.dtype),
+            made[0].defined() ? made[0].dim(0) : 0, slot.columns,
+            made[i].defined() ? name_of(made[i].dtype()) : "nothing", made[i].defined() ? made[i].shape() : Shape{});
+  }
+}
+
 // What the routers of these layers have counted joins the step's sums.
-void add_counts(const StepContext& ctx, int first, int last) {
-  const int begin = routed_before(ctx.settings(), first), count = routed_before(ctx.settings(), last) - begin;
+void add_counts(const StepContext& ctx, const std::vector<Link>& links, int first, int last) {
+  const int begin = routed_before(links, first), count = routed_before(links, last) - begin;
   if (count > 0) {
     ctx.stream.add(ctx.sums.choices.rows(begin, count), ctx.sums.counts.rows(begin, count));
   }
@@ -136,14 +140,15 @@ void add_counts(const StepContext& ctx, int first, int last) {
 
 }  // namespace
 
-Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
+Bundle Model::forward(const StepContext& ctx, Bundle x, int first, int last) {
   for (int i = first; i < last; ++i) {
-    Layer& here = layer(i);
+    Layer& here = *place(i).layer;
     const std::vector<ParamGroup*> grown = ctx.training ? here.grown_in_forward() : std::vector<ParamGroup*>();
     acquire(ctx, i, Pass::forward);
     acquire_grads(ctx, i, grown, Pass::forward);
     Saved saved;
     x = here.forward(ctx, x, saved);
+    check(x, links_[static_cast<std::size_t>(i)], "passes on");
     adapters_.add_gradients(i, grown, ctx);
     for (ParamGroup* group : grown) {
       wide_.round(*group, ctx.stream);
@@ -156,49 +161,59 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
     release(ctx, i, grown, Pass::forward);
   }
   if (ctx.training) {
-    add_counts(ctx, first, last);
+    add_counts(ctx, links_, first, last);
   }
   return x;
+}
+
+HeadLayer& Model::head_layer() const {
+  auto* const found = dynamic_cast<HeadLayer*>(place(head_).layer.get());
+  require(found != nullptr, "{} is not as a decoder's: nobody else can ask it for logits",
+          told(links_[static_cast<std::size_t>(head_)]));
+  return *found;
 }
 
 Tensor Model::logits(const StepContext& ctx, const Tensor& x) {
   hold_head(ctx);
   Saved unused;
-  const Tensor y = static_cast<HeadLayer&>(layer(head_)).logits(ctx, x, unused);
+  const Tensor y = head_layer().logits(ctx, x, unused);
   release_head(ctx);
   return y;
 }
 
 Tensor Model::head_input(const StepContext& ctx, const Tensor& x) {
   Saved unused;
-  return static_cast<HeadLayer&>(layer(head_)).normed(ctx, x, unused);
+  return head_layer().normed(ctx, x, unused);
 }
 
 Tensor Model::head_logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) {
-  return static_cast<HeadLayer&>(layer(head_)).logits_of(ctx, n, begin, rows);
+  return head_layer().logits_of(ctx, n, begin, rows);
 }
 
-Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch,
+Bundle Model::backward(const StepContext& ctx, Bundle dy, int first, int last, bool last_micro_batch,
                        BackwardListener* listener) {
   for (int i = last - 1; i >= first; --i) {
-    Layer& here = layer(i);
+    const auto& [here, groups] = place(i);
     if (listener != nullptr) {
       listener->layer_begins();
     }
     acquire(ctx, i, Pass::backward);
-    acquire_grads(ctx, i, here.groups(), Pass::backward);
+    acquire_grads(ctx, i, groups, Pass::backward);
     Saved saved = ctx.plan.stash().take(i, ctx.micro_batch, ctx.stream);
-    dy = here.backward(ctx, dy, saved);
-    adapters_.add_gradients(i, here.groups(), ctx);
-    for (ParamGroup* group : here.groups()) {
+    dy = here->backward(ctx, dy, saved);
+    if (i > 0) {
+      check(dy, links_[static_cast<std::size_t>(i - 1)], "gets back");
+    }
+    adapters_.add_gradients(i, groups, ctx);
+    for (ParamGroup* group : groups) {
       wide_.round(*group, ctx.stream);
       group->grad_empty = false;
       if (group->layer == i && !group->frozen && (last_micro_batch || group->sum_each)) {
         ctx.plan.keepers().gradients_ready(*group, hook_context(ctx, Pass::backward));
       }
     }
-    release(ctx, i, here.groups(), Pass::backward);
-    for (ParamGroup* group : here.groups()) {
+    release(ctx, i, groups, Pass::backward);
+    for (ParamGroup* group : groups) {
       if (listener != nullptr && last_micro_batch && group->layer == i && !group->frozen) {
         listener->complete(*group);
       }

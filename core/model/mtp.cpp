@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "core/arch/trained.h"
 #include "core/layers/head.h"
 #include "core/layers/head_parts.h"
@@ -24,32 +24,34 @@ const TokensAhead& tokens_ahead_of(const StepContext& ctx) {
 
 }  // namespace
 
-MtpLayer::MtpLayer(const ParamStore& store, Plan& plan, int depth)
-    : depth_(depth),
+MtpLayer::MtpLayer(const ParamStore& store, Plan& plan, const Link& link)
+    : depth_(mtp_depth_of(plan.settings(), link.block)),
+      passes_(!link.passes.empty()),
       tokens_(store),
-      enorm_(store, mtp_stem(depth) + ".enorm", plan.settings()),
-      hnorm_(store, mtp_stem(depth) + ".hnorm", plan.settings()),
-      proj_(store.ref(mtp_stem(depth) + ".eh_proj.weight")),
-      block_(store, plan, static_cast<int>(plan.settings().model.layers) + depth),
-      norm_(store, mtp_stem(depth) + ".norm", plan.settings()),
+      enorm_(store, mtp_stem(depth_) + ".enorm", plan.settings()),
+      hnorm_(store, mtp_stem(depth_) + ".hnorm", plan.settings()),
+      proj_(store.ref(mtp_stem(depth_) + ".eh_proj.weight")),
+      block_(store, plan, link),
+      norm_(store, mtp_stem(depth_) + ".norm", plan.settings()),
       output_(store, plan) {
-  groups_ = store.groups_of_layer(head_layer(plan.settings()) + 1 + depth);
   const std::string& matrix = output_.matrix().param().spec.name;
   const auto grows = [&](const Param& p) {
     return p.spec.name == matrix || p.spec.name == adapter_name(matrix, 'A') ||
            p.spec.name == adapter_name(matrix, 'B');
   };
-  std::copy_if(groups_.begin(), groups_.end(), std::back_inserter(grown_),
+  const std::vector<ParamGroup*> groups = store.groups_of_layer(link.number);
+  std::copy_if(groups.begin(), groups.end(), std::back_inserter(grown_),
                [&](const ParamGroup* group) { return std::any_of(group->params.begin(), group->params.end(), grows); });
 }
 
-Tensor MtpLayer::forward(const StepContext& ctx, const Tensor& h, Saved& saved) {
+Bundle MtpLayer::forward(const StepContext& ctx, const Bundle& from, Saved& saved) {
+  const Tensor& h = from.front();
   const std::vector<TokensAhead::Depth>& ahead = tokens_ahead_of(ctx).depths;
   const std::int64_t d = h.dim(1);
   const Tensor e = enorm_.forward(ctx, tokens_.rows(ctx, ahead.at(static_cast<std::size_t>(depth_)).token), saved);
   const Tensor joined = join_heads(e, hnorm_.forward(ctx, h, saved), 1, d, d, ctx.stream);
   saved.push(joined);
-  const Tensor y = block_.forward(ctx, linear(ctx, joined, proj_.weight()), saved);
+  const Tensor y = block_.forward(ctx, {linear(ctx, joined, proj_.weight())}, saved).front();
   Tensor next = norm_.forward(ctx, y, saved);
   const Tensor n = ctx.plan.cross(head_enter, next, ctx.stream);
   if (ctx.sums.objectives.size() > 1) {
@@ -59,17 +61,17 @@ Tensor MtpLayer::forward(const StepContext& ctx, const Tensor& h, Saved& saved) 
       saved.push(ctx.plan.cross_back(head_enter, dn, ctx.stream));
     }
   }
-  return static_cast<std::size_t>(depth_) + 1 < ahead.size() ? next : Tensor();
+  return passes_ ? Bundle{next} : Bundle();
 }
 
-Tensor MtpLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
+Bundle MtpLayer::backward(const StepContext& ctx, const Bundle& dy, Saved& saved) {
   const Tensor dnext = saved.pop();
-  if (dy.defined()) {
-    ctx.stream.add(dnext, dy);
+  if (!dy.empty()) {
+    ctx.stream.add(dnext, dy.front());
   }
   const Tensor dblock = zeros_like(ctx, dnext);
   norm_.backward(ctx, dblock, dnext, saved);
-  const Tensor dx = block_.backward(ctx, dblock, saved);
+  const Tensor dx = block_.backward(ctx, {dblock}, saved).front();
   const Tensor joined = saved.pop();
   const std::int64_t d = dx.dim(1);
   const auto [de, dh] =
@@ -79,7 +81,7 @@ Tensor MtpLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved
   const Tensor dtokens = zeros_like(ctx, de);
   enorm_.backward(ctx, dtokens, de, saved);
   tokens_.add_gradient(ctx, dtokens, tokens_ahead_of(ctx).depths.at(static_cast<std::size_t>(depth_)).token);
-  return before;
+  return {before};
 }
 
 }  // namespace orthant

@@ -17,17 +17,17 @@ namespace orthant {
 
 class MtpLayer final : public Layer {
  public:
-  // `depth` counts from 0: k - 1.
-  MtpLayer(const ParamStore& store, Plan& plan, int depth);
-  // h^(k-1) [T, d] -> h^k, or an undefined tensor behind the last depth. Adds to the sums of the second objective,
+  MtpLayer(const ParamStore& store, Plan& plan, const Link& link);
+  // h^(k-1) [T, d] -> h^k, or nothing behind the last depth. Adds to the sums of the second objective,
   // where there is one, and in training to the gradient of the logits' matrix.
-  Tensor forward(const StepContext& ctx, const Tensor& h, Saved& saved) override;
-  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
+  Bundle forward(const StepContext& ctx, const Bundle& from, Saved& saved) override;
+  Bundle backward(const StepContext& ctx, const Bundle& dy, Saved& saved) override;
   std::vector<ParamGroup*> grown_in_forward() const override { return grown_; }
   const ParamRef* overwritten() const override { return output_.matrix().wants_grad() ? &output_.matrix() : nullptr; }
 
  private:
-  int depth_;
+  int depth_;    // from 0: k - 1
+  bool passes_;  // to another depth
   TokenTable tokens_;
   Norm enorm_, hnorm_;
   ParamRef proj_;  // [d, 2 d]

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/arch/cost.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/plan/default_seams.h"
 #include "core/plan/keeper_chain.h"
 #include "core/plan/named_seams.h"
@@ -41,11 +40,15 @@ Device& Plan::device() const {
   return *device_;
 }
 
-const std::shared_ptr<const ParameterTable>& Plan::parameters() const {
-  if (parameters_ == nullptr) {
-    parameters_ = std::make_shared<const ParameterTable>(parameter_table(settings_));
+const SharedLinks& Plan::shared_links() const {
+  if (links_ == nullptr) {
+    links_ = std::make_shared<const std::vector<Link>>(links_of(settings_));
   }
-  return parameters_;
+  return links_;
+}
+
+int Plan::layers() const {
+  return static_cast<int>(links().size());
 }
 
 namespace {
@@ -168,14 +171,17 @@ void Plan::freeze() {
   for (std::size_t i = 1; i < stashes_.size(); ++i) {
     stashes_[i - 1]->set_next(*stashes_[i]);
   }
-  const std::vector<double> cost = layer_costs(settings_);
-  const int layers = static_cast<int>(cost.size());
+  std::vector<double> cost;
+  for (const Link& link : links()) {
+    cost.push_back(cost_of(link));
+  }
   cut_ = schedule_->cut(cost, stages_);
   const std::size_t pieces = cut_.empty() ? 0 : cut_.size() - 1;
-  require(pieces > 0 && pieces % static_cast<std::size_t>(stages_) == 0 && cut_.front() == 0 && cut_.back() == layers &&
+  require(pieces > 0 && pieces % static_cast<std::size_t>(stages_) == 0 && cut_.front() == 0 &&
+              cut_.back() == layers() &&
               std::adjacent_find(cut_.begin(), cut_.end(), std::greater_equal<int>()) == cut_.end(),
           "the schedule cuts {} layers for {} stages at [{}]: expected a multiple of {} pieces, none of them empty",
-          layers, stages_, fmt::join(cut_, ", "), stages_);
+          layers(), stages_, fmt::join(cut_, ", "), stages_);
 }
 
 std::string Plan::to_string() const {

@@ -208,8 +208,8 @@ void check_programs(const Programs& programs) {
 
 double Timeline::bubble() const {
   std::int64_t busy = 0;
-  for (const std::vector<Slot>& stage : of_stage) {
-    for (const Slot& slot : stage) {
+  for (const std::vector<TimeSlot>& stage : of_stage) {
+    for (const TimeSlot& slot : stage) {
       busy += slot.end - slot.begin;
     }
   }
@@ -224,7 +224,7 @@ Timeline timeline_of(const Programs& programs, int forward_slots, int backward_s
   std::vector<int> in_flight(programs.of_stage.size(), 0);
   Player(programs).play([&](int stage, const Instr& instr, int ready) {
     const std::size_t s = static_cast<std::size_t>(stage);
-    std::vector<Slot>& slots = timeline.of_stage[s];
+    std::vector<TimeSlot>& slots = timeline.of_stage[s];
     const int begin = std::max(ready, slots.empty() ? 0 : slots.back().end);
     const bool forward = instr.op == Op::forward;
     slots.push_back({instr, begin, begin + (forward ? forward_slots : backward_slots)});

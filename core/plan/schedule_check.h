@@ -27,12 +27,12 @@ void check_programs(const Programs& programs);
 std::vector<Instr> forward_program(int stage, int stages, int chunks, int micro_batches);
 
 // Who works when, if sending takes no time.
-struct Slot {
+struct TimeSlot {
   Instr instr;  // forward or backward
   int begin = 0, end = 0;
 };
 struct Timeline {
-  std::vector<std::vector<Slot>> of_stage;  // in order
+  std::vector<std::vector<TimeSlot>> of_stage;  // in order
   int length = 0;
   std::vector<int> peak;  // of each stage: the most (chunk, micro-batch) pairs between forward and backward
   double bubble() const;  // idle / busy, over all stages

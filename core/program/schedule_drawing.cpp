@@ -47,7 +47,7 @@ Programs planned_programs(const Config& config) {
 std::string schedule_text(const Programs& programs) {
   const Timeline timeline = timeline_of(programs, forward_slots, backward_slots);
   std::size_t width = 0;
-  for (const Slot& slot : timeline.of_stage.front()) {
+  for (const TimeSlot& slot : timeline.of_stage.front()) {
     width = std::max(width, label_of(slot.instr, programs.chunks).size() + 1);
   }
   const std::size_t columns = static_cast<std::size_t>(timeline.length) * width;
@@ -58,7 +58,7 @@ std::string schedule_text(const Programs& programs) {
     for (std::size_t at = 0; at < columns; at += width) {
       line[at] = '.';
     }
-    for (const Slot& slot : timeline.of_stage[stage]) {
+    for (const TimeSlot& slot : timeline.of_stage[stage]) {
       std::string cell = label_of(slot.instr, programs.chunks);
       cell.resize(static_cast<std::size_t>(slot.end - slot.begin) * width - 1, '-');
       if (slot.instr.op == Op::forward) {
@@ -95,7 +95,7 @@ std::string schedule_svg(const Programs& programs) {
         "<text x=\"8\" y=\"{}\">stage {}</text>\n<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
         "fill=\"#eeeeee\"/>\n",
         y + 16, stage, left, y, timeline.length * slot, row - 4);
-    for (const Slot& s : timeline.of_stage[stage]) {
+    for (const TimeSlot& s : timeline.of_stage[stage]) {
       // Later chunks are lighter.
       const int light = 62 + 28 * s.instr.chunk / programs.chunks;
       svg += fmt::format(

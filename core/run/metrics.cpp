@@ -28,7 +28,7 @@ nlohmann::ordered_json routing_of(const MetricsLine& line) {
   for (std::size_t i = 0; i < report.routing.size(); ++i) {
     const LayerRouting& of = report.routing[i];
     const LayerCounters& counters = report.layers[i];
-    nlohmann::ordered_json& to = layers[std::to_string(of.layer - 1)];
+    nlohmann::ordered_json& to = layers[std::to_string(of.block)];
     to["choice_entropy"] = of.choice_entropy;
     to["probability_entropy"] = of.probability_entropy;
     to["dead_experts"] = of.dead_experts;
@@ -43,7 +43,7 @@ nlohmann::ordered_json routing_of(const MetricsLine& line) {
   }
   const std::vector<ValidatedRouting> none;
   for (const ValidatedRouting& of : line.validation.has_value() ? line.validation->routing : none) {
-    nlohmann::ordered_json& to = layers[std::to_string(of.layer - 1)];
+    nlohmann::ordered_json& to = layers[std::to_string(of.block)];
     if (of.churn.has_value()) {
       to["churn"] = *of.churn;
     }
@@ -115,7 +115,7 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   std::int64_t by_capacity = 0, by_chance = 0, zero = 0, choices = 0;
   nlohmann::ordered_json experts = nlohmann::ordered_json::object();
   for (const LayerCounters& layer : r.layers) {
-    experts[std::to_string(layer.layer - 1)] = layer.kept;
+    experts[std::to_string(layer.block)] = layer.kept;
     by_capacity += layer.dropped_by_capacity;
     by_chance += layer.dropped_by_chance;
     zero += layer.zero_choices;

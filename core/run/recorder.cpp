@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -21,10 +21,8 @@ std::vector<T> host(const Tensor& t, Stream& s) {
 
 RoutingRecorder::RoutingRecorder(const Plan& plan)
     : plan_(plan), experts_(plan.settings().moe.experts), kept_(recorded_logits(plan.settings())) {
-  for (int block = 0; block < blocks_of(plan.settings()); ++block) {
-    if (block_has_experts(plan.settings(), block)) {
-      layers_.push_back(block + 1);
-    }
+  for (const Link* link : routed_links(plan.links())) {
+    layers_.push_back(link->block + 1);
   }
 }
 

@@ -16,7 +16,7 @@ namespace orthant {
 
 // One routed layer's decisions about some tokens, in the order of `index`.
 struct RecordedLayer {
-  int layer = 0;                     // 1 + block
+  int layer = 0;                     // 1 + block: files count from 1
   std::vector<float> logits;         // [T, M] of each token's M greatest, greatest first; with M = E: of all, by number
   std::vector<std::int32_t> expert;  // [T, M] whose they are; with M = E: empty
   std::vector<float> lse;            // [T] logsumexp of all E

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/arch/decoder.h"
 #include "core/config/value_text.h"
 
 namespace orthant {
@@ -54,6 +55,16 @@ std::vector<std::string> changed_settings(const Config& config, const std::strin
     }
   }
   return changed;
+}
+
+std::string remembered_kind(const std::string& remembered) {
+  const nlohmann::json before = nlohmann::json::parse(remembered, nullptr, false);
+  const auto found = before.is_object() ? before.find("model.kind") : before.end();
+  if (!before.is_object() || found == before.end() || !found->is_string()) {
+    return decoder_kind;
+  }
+  const std::string& text = found->get_ref<const std::string&>();  // as TOML: in quotes
+  return text.size() > 2 ? text.substr(1, text.size() - 2) : text;
 }
 
 std::optional<std::int64_t> remembered_steps(const std::string& remembered) {

@@ -17,6 +17,9 @@ std::string remembered_settings(const Config& config);
 // "model.heads = 2 (was 4)". Settings that only one of them knows are passed over, and so is text of another kind.
 std::vector<std::string> changed_settings(const Config& config, const std::string& remembered);
 
+// model.kind of an earlier remembered_settings; what was written before there were kinds is a decoder.
+std::string remembered_kind(const std::string& remembered);
+
 // run.steps of an earlier remembered_settings, which is no line of those: a run may be longer, and only some learning
 // rates depend on it. Nothing: it does not say.
 std::optional<std::int64_t> remembered_steps(const std::string& remembered);

@@ -9,7 +9,7 @@
 #include <functional>
 #include <numeric>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 
 namespace orthant {
 namespace {
@@ -51,7 +51,7 @@ RoutingAlarms::RoutingAlarms(const Settings& settings)
 void RoutingAlarms::count_idle(const LayerCounters& counters) {
   const std::int64_t all = std::accumulate(counters.load.begin(), counters.load.end(), std::int64_t{0});
   const bool enough = all >= fair_choices * static_cast<std::int64_t>(counters.load.size());
-  std::vector<int>& idle = idle_[counters.layer];
+  std::vector<int>& idle = idle_[counters.block];
   idle.resize(counters.load.size());
   for (std::size_t e = 0; e < idle.size(); ++e) {
     idle[e] = enough && counters.load[e] == 0 ? idle[e] + 1 : 0;
@@ -62,7 +62,7 @@ std::string RoutingAlarms::wrong(Kind kind, const LayerCounters& counters, const
                                  std::int64_t tokens) const {
   const std::int64_t all = std::accumulate(counters.load.begin(), counters.load.end(), std::int64_t{0});
   const auto experts = static_cast<std::int64_t>(counters.load.size());
-  const int block = counters.layer - 1;
+  const int block = counters.block;
   if (kind == Kind::few) {
     const double each = static_cast<double>(all) / static_cast<double>(std::max<std::int64_t>(tokens, 1));
     return each < far_too_few * experts_of_token_
@@ -80,7 +80,7 @@ std::string RoutingAlarms::wrong(Kind kind, const LayerCounters& counters, const
   }
   if (kind == Kind::dead) {
     std::vector<std::int64_t> dead;
-    const std::vector<int>& idle = idle_.at(counters.layer);
+    const std::vector<int>& idle = idle_.at(counters.block);
     for (std::int64_t e = 0; e < experts; ++e) {
       if (idle[static_cast<std::size_t>(e)] >= reports_to_begin) {
         dead.push_back(e);
@@ -136,7 +136,7 @@ std::vector<std::string> RoutingAlarms::after(const StepReport& report) {
     count_idle(report.layers[i]);
     for (const Kind kind : {Kind::few, Kind::collapse, Kind::dead, Kind::auxiliary}) {
       const std::string what = wrong(kind, report.layers[i], report.routing[i], report.tokens);
-      int& count = in_a_row_[{report.layers[i].layer, kind}];
+      int& count = in_a_row_[{report.layers[i].block, kind}];
       count = what.empty() ? 0 : count + 1;
       const int wanted = kind == Kind::dead ? 1 : reports_to_begin;  // idle experts have been counted
       // A collapsed layer has dead experts: once is enough.

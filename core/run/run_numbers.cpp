@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/arch/cost.h"
+#include "core/arch/links.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -30,7 +30,7 @@ std::optional<double> model_flops_utilization(const Settings& settings, std::int
   if (settings.run.peak_tflops <= 0 || seconds <= 0) {
     return {};
   }
-  const double needed = training_flops(settings) * static_cast<double>(tokens);
+  const double needed = training_flops(links_of(settings)) * static_cast<double>(tokens);
   return needed / (seconds * static_cast<double>(ranks) * settings.run.peak_tflops * 1e12);
 }
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <set>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/arch/trained.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/model_folder.h"

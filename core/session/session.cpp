@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/config/check_trained.h"
 #include "core/layers/parameter_store.h"
 #include "core/plan/batch_share.h"
@@ -179,6 +179,7 @@ void Session::plan(int rank, Communicator* communicator, Device* device) {
 void Session::plan(int rank, Communicator* communicator, Device* device, Diagnostics& refused) {
   mesh_.place(rank, communicator);
   plan_ = std::make_unique<Plan>(config_.settings, mesh_, device);
+  plan_->share_links(links_);
   if (core_ != nullptr) {
     plan_->bind(std::move(core_));
   }
@@ -225,7 +226,7 @@ void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) 
            std::equal(a.units, a.units + 2, b.units);
   };
   std::vector<const ParamSpec*> seen;  // each kind of parameter is asked for once
-  for (const LayerSpecs& layer : *plan.parameters()) {
+  for (const LayerSpecs& layer : parameters_of(plan.links())) {
     for (const ParamSpec& spec : layer.params) {
       if (std::any_of(seen.rbegin(), seen.rend(), [&](const ParamSpec* other) { return cut_alike(*other, spec); })) {
         continue;
@@ -266,7 +267,7 @@ void check_teacher(const Config& config) {
 // depths refuses them by itself.
 void check_heads_meet(const Plan& plan) {
   const Settings& settings = plan.settings();
-  const int stage = plan.stage_of_layer(head_layer(settings));
+  const int stage = plan.stage_of_layer(head_of(plan.links()).number);
   const std::vector<ObjectiveRefusal> refusals = objective_of(settings).refusals(settings);
   const bool refused = std::any_of(refusals.begin(), refusals.end(), [](const ObjectiveRefusal& refusal) {
     return refusal.keys.front() == "model.mtp_depth";
@@ -299,9 +300,9 @@ int check_layout(const Config& config) {
   for (int stage = 0; stage < session.plan().stages() && refused.empty(); ++stage) {
     const int rank = line.at(static_cast<std::size_t>(stage));
     Session there(config);
+    there.share_links(session.plan().shared_links());
     there.plan(rank, nullptr, nullptr, refused);
     if (refused.empty()) {
-      there.plan().share_parameters(session.plan().parameters());
       collect(config, "default", refused, [&] { ParamStore store(there.plan()); });
     }
   }
@@ -331,7 +332,7 @@ bool divides_something(const Plan& plan, AxisId axis) {
       }
     }
   }
-  for (const LayerSpecs& layer : *plan.parameters()) {
+  for (const LayerSpecs& layer : parameters_of(plan.links())) {
     for (const ParamSpec& spec : layer.params) {
       const std::vector<AxisId> axes = plan.axes_of(spec);
       if (std::find(axes.begin(), axes.end(), axis) != axes.end()) {

@@ -31,6 +31,9 @@ class Session {
   // Bound to the plan when it is made, before any plugin's.
   void bind(std::unique_ptr<AttentionCore> core) { core_ = std::move(core); }
 
+  // For the plan, of the same model. Null: it makes its own.
+  void share_links(SharedLinks links) { links_ = std::move(links); }
+
   // communicator and device null: a dry run. Errors: ConfigError for sizes that do not divide.
   void plan(int rank, Communicator* communicator, Device* device);
   // The same, but what is refused is added to `refused`; the plan can then be asked for parts, not be trained with.
@@ -50,6 +53,7 @@ class Session {
   Mesh mesh_;
   std::vector<bool> decides_;            // of each plugin: it claims an axis or binds a seam
   std::unique_ptr<AttentionCore> core_;  // until the plan has it
+  SharedLinks links_;
   std::unique_ptr<Plan> plan_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/arch/decoder.h"
 #include "core/arch/trained.h"
 #include "core/checkpoint/model_folder.h"
 #include "core/session/session.h"
@@ -27,6 +28,11 @@ Config teacher_config(const Config& student) {
        fmt::format("batch.micro_batch={}", ours.batch.micro_batch), "batch.grow_after=[]", "batch.grow_to=[]"},
       keys_of_plugin, kinds_of_plugin);
   Settings& theirs = teacher.settings;
+  if (theirs.model.kind != decoder_kind) {
+    throw SettingError(named.setting, fmt::format("{}: '{}' is a model of kind \"{}\", and logits are read of \"{}\" "
+                                                  "alone",
+                                                  named.key, named.folder, theirs.model.kind, decoder_kind));
+  }
   leave_out_mtp(theirs);
   if (theirs.model.vocab_size != ours.model.vocab_size) {
     throw SettingError(named.setting, fmt::format("{}: it has {} ids, the model that learns from it has {}: "

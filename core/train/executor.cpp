@@ -4,15 +4,14 @@
 #include <vector>
 
 #include <orthant/device.h>
-#include <orthant/settings.h>
 
 #include "core/trace/tracing_stream.h"
 
 namespace orthant {
 namespace {
 
-// A tensor that must be there, and is no longer afterwards.
-Tensor take(std::map<std::pair<int, int>, Tensor>& from, std::pair<int, int> place, const char* what) {
+// What must be there, and is no longer afterwards.
+Bundle take(std::map<std::pair<int, int>, Bundle>& from, std::pair<int, int> place, const char* what) {
   auto node = from.extract(place);
   require(!node.empty(), "the schedule uses {} of chunk {}, micro-batch {} before it is there", what, place.first,
           place.second);
@@ -32,8 +31,7 @@ Executor::Executor(Plan& plan, Stream& stream, std::int64_t tokens)
       stream_(stream),
       stage_(plan.stage()),
       stages_(plan.stages()),
-      pieces_(static_cast<int>(plan.cut().size()) - 1),
-      dtype_(plan.settings().run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16) {
+      pieces_(static_cast<int>(plan.cut().size()) - 1) {
   set_tokens(tokens);
   if (stages_ > 1) {
     connect("activations between stages", x_, true);
@@ -42,7 +40,12 @@ Executor::Executor(Plan& plan, Stream& stream, std::int64_t tokens)
 }
 
 void Executor::set_tokens(std::int64_t tokens) {
-  shape_ = {plan_.rows(Region::norm, tokens).count, plan_.settings().model.d_model};
+  rows_ = plan_.rows(Region::norm, tokens).count;
+}
+
+const std::vector<Slot>& Executor::alive(int piece) const {
+  const int link = plan_.cut()[static_cast<std::size_t>(piece)] - 1;
+  return plan_.links()[static_cast<std::size_t>(link)].passes;
 }
 
 // Link s joins stages s and s + 1; where a stage has several chunks the last link leads from the last stage back to the
@@ -52,7 +55,7 @@ void Executor::set_tokens(std::int64_t tokens) {
 // there, and that is not for the middle of a step.
 void Executor::connect(const std::string& name, Lane& lane, bool forward) {
   lane.sends = plan_.device().make_side_stream();
-  const Tensor first = plan_.device().empty(dtype_, {1});
+  const Tensor first = plan_.device().empty(compute_type(plan_.settings()), {1});
   stream_.fill(first, 0);
   const std::vector<int> line = line_of(plan_);
   const int links = pieces_ > stages_ ? stages_ : stages_ - 1;
@@ -92,9 +95,11 @@ void Executor::connect(const std::string& name, Lane& lane, bool forward) {
 
 void Executor::send(Lane& lane, Place place) {
   require(lane.out.group != nullptr, "the schedule sends from stage {}, which has no such neighbour", stage_);
-  const Tensor t = take(lane.leaving, place, "the result");
+  const Bundle bundle = take(lane.leaving, place, "the result");
   lane.sends->wait(stream_.record());
-  lane.out.group->send(t, lane.out.peer, *lane.sends);
+  for (const Tensor& t : bundle) {
+    lane.out.group->send(t, lane.out.peer, *lane.sends);
+  }
   lane.sent.push_back(lane.sends->record());
 }
 
@@ -122,11 +127,14 @@ void Executor::expect_acknowledgements(std::span<const Instr> program) {
   }
 }
 
-// back: the lane that leads to the sender.
-void Executor::receive(Lane& lane, const Lane& back, Place place) {
+// back: the lane that leads to the sender. cut: before which piece it is.
+void Executor::receive(Lane& lane, const Lane& back, Place place, int cut) {
   require(lane.in.group != nullptr, "the schedule receives at stage {}, which has no such neighbour", stage_);
-  Tensor t = plan_.device().empty(dtype_, shape_);
-  lane.in.group->recv(t, lane.in.peer, stream_);
+  Bundle bundle;
+  for (const Slot& slot : alive(cut)) {
+    bundle.push_back(plan_.device().empty(slot.dtype, {rows_, slot.columns}));
+    lane.in.group->recv(bundle.back(), lane.in.peer, stream_);
+  }
   if (!lane.acknowledges.empty()) {
     const std::size_t left = lane.acknowledges.front();
     lane.acknowledges.pop_front();
@@ -134,18 +142,25 @@ void Executor::receive(Lane& lane, const Lane& back, Place place) {
       stream_.wait(back.sent.at(left - 1));
     }
   }
-  lane.arrived[place] = std::move(t);
+  lane.arrived[place] = std::move(bundle);
 }
 
 // To the neighbouring piece: by message, or here where it is on the same stage.
-void Executor::hand_over(Lane& lane, Place from, int to_chunk, Tensor t) {
-  require(t.defined() && t.shape() == shape_ && t.dtype() == dtype_, "pieces hand over {} {}, but chunk {} gives {} {}",
-          name_of(dtype_), shape_, from.first, t.defined() ? name_of(t.dtype()) : "nothing",
-          t.defined() ? t.shape() : Shape{});
+void Executor::hand_over(Lane& lane, Place from, int to_chunk, int cut, Bundle bundle) {
+  const std::vector<Slot>& slots = alive(cut);
+  require(bundle.size() == slots.size(), "pieces hand over {} tensors, but chunk {} gives {}", slots.size(), from.first,
+          bundle.size());
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Tensor& t = bundle[i];
+    const Shape shape{rows_, slots[i].columns};
+    require(t.defined() && t.shape() == shape && t.dtype() == slots[i].dtype,
+            "pieces hand over {} {} as '{}', but chunk {} gives {} {}", name_of(slots[i].dtype), shape, slots[i].name,
+            from.first, t.defined() ? name_of(t.dtype()) : "nothing", t.defined() ? t.shape() : Shape{});
+  }
   if (stages_ > 1) {
-    lane.leaving[from] = std::move(t);
+    lane.leaving[from] = std::move(bundle);
   } else {
-    lane.arrived[{to_chunk, from.second}] = std::move(t);
+    lane.arrived[{to_chunk, from.second}] = std::move(bundle);
   }
 }
 
@@ -195,24 +210,24 @@ void Executor::run(std::span<const Instr> program, StageWork& work) {
         work.load(m);
         break;
       }
-      case Op::recv_x: receive(x_, dx_, place); break;
-      case Op::recv_dx: receive(dx_, x_, place); break;
+      case Op::recv_x: receive(x_, dx_, place, piece_of(chunk)); break;
+      case Op::recv_dx: receive(dx_, x_, place, piece_of(chunk) + 1); break;
       case Op::send_x: send(x_, place); break;
       case Op::send_dx: send(dx_, place); break;
       case Op::forward: {
         const Phase phase(stream_, "forward");
-        Tensor y = work.forward(chunk, m, is_first(chunk) ? Tensor() : take(x_.arrived, place, "the input"));
+        Bundle y = work.forward(chunk, m, is_first(chunk) ? Bundle() : take(x_.arrived, place, "the input"));
         if (!is_last(chunk)) {
-          hand_over(x_, place, chunk + 1, std::move(y));
+          hand_over(x_, place, chunk + 1, piece_of(chunk) + 1, std::move(y));
         }
         break;
       }
       case Op::backward: {
         const Phase phase(stream_, "backward");
-        Tensor dy = is_last(chunk) ? Tensor() : take(dx_.arrived, place, "the gradient");
-        Tensor dx = work.backward(chunk, m, std::move(dy), last_backward[chunk] == i);
+        Bundle dy = is_last(chunk) ? Bundle() : take(dx_.arrived, place, "the gradient");
+        Bundle dx = work.backward(chunk, m, std::move(dy), last_backward[chunk] == i);
         if (!is_first(chunk)) {
-          hand_over(dx_, place, chunk - 1, std::move(dx));
+          hand_over(dx_, place, chunk - 1, piece_of(chunk), std::move(dx));
         }
         break;
       }

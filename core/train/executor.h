@@ -1,5 +1,5 @@
-// Executor: runs one stage's list of instructions (Schedule::steps). Activations and their gradients travel between
-// the stages; what they are is the work's business.
+// Executor: runs one stage's list of instructions (Schedule::steps). What is alive at a cut of the chain travels
+// between the stages, a tensor for each slot (orthant/model.h) and in the order of the slots, and so do the gradients.
 //
 // Receives wait on the main stream. Sends go on two side streams, one for activations and one for gradients, so that a
 // stage does not wait until its neighbour takes them. Each direction of each link between two stages has a group of
@@ -15,20 +15,21 @@
 #include <string>
 #include <utility>
 
+#include <orthant/model.h>
 #include <orthant/plan.h>
 
 namespace orthant {
 
-// What the instructions act on: this rank's pieces of a model and its micro-batches. x: activations [rows, d] that
-// enter a piece, undefined for the model's first; dy: the gradient of what left it, undefined for the model's last.
+// What the instructions act on: this rank's pieces of a model and its micro-batches. x: what enters a piece, nothing
+// for the model's first; dy: the gradients of what left it, none for the model's last.
 class StageWork {
  public:
   virtual ~StageWork() = default;
   virtual void load(int micro_batch) = 0;    // before its first use
   virtual void unload(int micro_batch) = 0;  // after its last one
-  virtual Tensor forward(int chunk, int micro_batch, Tensor x) = 0;
+  virtual Bundle forward(int chunk, int micro_batch, Bundle x) = 0;
   // `last`: no other backward of this chunk follows. It may overwrite dy.
-  virtual Tensor backward(int chunk, int micro_batch, Tensor dy, bool last) = 0;
+  virtual Bundle backward(int chunk, int micro_batch, Bundle dy, bool last) = 0;
   virtual void finish_grads() = 0;
 };
 
@@ -56,24 +57,26 @@ class Executor {
   struct Lane {
     End in, out;
     std::unique_ptr<Stream> sends;
-    std::map<Place, Tensor> arrived, leaving;
-    std::vector<std::shared_ptr<Event>> sent;  // of each message of this run
-    // A message that comes in says that its sender has received so many of the other lane's.
+    std::map<Place, Bundle> arrived, leaving;
+    std::vector<std::shared_ptr<Event>> sent;  // of each hand-over of this run
+    // A hand-over that comes in says that its sender has received so many of the other lane's.
     std::deque<std::size_t> acknowledges;
   };
   void connect(const std::string& name, Lane& lane, bool forward);
-  bool is_first(int chunk) const { return chunk * stages_ + stage_ == 0; }
-  bool is_last(int chunk) const { return chunk * stages_ + stage_ == pieces_ - 1; }
+  bool is_first(int chunk) const { return piece_of(chunk) == 0; }
+  bool is_last(int chunk) const { return piece_of(chunk) == pieces_ - 1; }
   void send(Lane& lane, Place place);
-  void receive(Lane& lane, const Lane& back, Place place);
+  void receive(Lane& lane, const Lane& back, Place place, int cut);
   void expect_acknowledgements(std::span<const Instr> program);
-  void hand_over(Lane& lane, Place from, int to_chunk, Tensor t);
+  void hand_over(Lane& lane, Place from, int to_chunk, int cut, Bundle bundle);
+  int piece_of(int chunk) const { return chunk * stages_ + stage_; }
+  // What is alive at the cut before a piece.
+  const std::vector<Slot>& alive(int piece) const;
 
   Plan& plan_;
   Stream& stream_;
   int stage_, stages_, pieces_;
-  Shape shape_;  // [rows, d] of what travels
-  DType dtype_;
+  std::int64_t rows_ = 0;  // of what travels
   Lane x_, dx_;
 };
 

@@ -92,7 +92,7 @@ void each_rectangle(const ParamGroup& group, std::size_t param, const Treatment&
 // As WholeParameters: every rank asks for every group in the table's order, held or not.
 MeasuredUpdates::MeasuredUpdates(Plan& plan, ParamStore& store, Stream& stream)
     : plan_(plan), store_(store), stream_(stream), optimizer_(optimizer_of(plan.settings())) {
-  for (const LayerSpecs& layer : *plan.parameters()) {
+  for (const LayerSpecs& layer : parameters_of(plan.links())) {
     for (const ParamSpec& spec : layer.params) {
       Treatment treatment = treatment_of(spec, plan.settings());
       if (treatment.measures.empty()) {

@@ -10,12 +10,12 @@ std::vector<Instr> forward_passes(const Plan& plan, int micro_batches) {
   return forward_program(plan.stage(), plan.stages(), pieces / plan.stages(), micro_batches);
 }
 
-Tensor ModelWork::forward(int chunk, int micro_batch, Tensor x) {
+Bundle ModelWork::forward(int chunk, int micro_batch, Bundle x) {
   const auto [first, last] = plan_.layers_of_chunk(chunk);
   return model_.forward(context_of(chunk, micro_batch), std::move(x), first, last);
 }
 
-Tensor ModelWork::backward(int chunk, int micro_batch, Tensor dy, bool last_of_chunk) {
+Bundle ModelWork::backward(int chunk, int micro_batch, Bundle dy, bool last_of_chunk) {
   const auto [first, last] = plan_.layers_of_chunk(chunk);
   return model_.backward(context_of(chunk, micro_batch), std::move(dy), first, last, last_of_chunk, listener_);
 }

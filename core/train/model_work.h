@@ -21,8 +21,8 @@ class ModelWork : public StageWork {
 
   void load(int micro_batch) override { loaded_[micro_batch] = batch(micro_batch); }
   void unload(int micro_batch) override { loaded_.erase(micro_batch); }
-  Tensor forward(int chunk, int micro_batch, Tensor x) override;
-  Tensor backward(int chunk, int micro_batch, Tensor dy, bool last) override;
+  Bundle forward(int chunk, int micro_batch, Bundle x) override;
+  Bundle backward(int chunk, int micro_batch, Bundle dy, bool last) override;
   void finish_grads() override;
 
  protected:

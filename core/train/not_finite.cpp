@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -33,14 +33,14 @@ StepContext FiniteSearch::context(const DeviceBatch& batch, int chunk, int micro
   return ctx;
 }
 
-Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
+Bundle FiniteSearch::forward(int chunk, int micro_batch, Bundle x) {
   const auto [first, last] = plan_.layers_of_chunk(chunk);
   const StepContext ctx = context_of(chunk, micro_batch);
   for (int layer = first; layer < last; ++layer) {
     stream_.fill(loss_, 0);
     x = model_.forward(ctx, x, layer, layer + 1);
-    // The last layer returns no x, and only the head has a loss.
-    if (layer < first_layer_ && !((!x.defined() || finite(x, squares_, stream_)) && finite_value(loss_, stream_))) {
+    const bool sound = std::all_of(x.begin(), x.end(), [&](const Tensor& t) { return finite(t, squares_, stream_); });
+    if (layer < first_layer_ && !(sound && finite_value(loss_, stream_))) {  // what has no objective has no loss
       first_layer_ = layer;
     }
   }
@@ -48,16 +48,10 @@ Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
 }
 
 FiniteRouting::FiniteRouting(const Plan& plan)
-    : settings_(plan.settings()), losses_(plan.device().empty(DType::f64, {2})) {
-  for (int block = 0; block < blocks_of(settings_); ++block) {
-    if (block_has_experts(settings_, block)) {
-      layers_.push_back(layer_of_block(settings_, block));
-    }
-  }
-}
+    : settings_(plan.settings()), routed_(routed_links(plan.links())), losses_(plan.device().empty(DType::f64, {2})) {}
 
 void FiniteRouting::decided(const StepContext& ctx, int routed, const GateInput& from, const GateChoice& made) {
-  const int layer = layers_.at(static_cast<std::size_t>(routed));
+  const int layer = routed_.at(static_cast<std::size_t>(routed))->number;
   if (ctx.training || layer >= first_layer_) {
     return;
   }
@@ -72,8 +66,8 @@ void FiniteRouting::decided(const StepContext& ctx, int routed, const GateInput&
   }
 }
 
-void refuse_step(const StepReport& report, const FoundNotFinite& first, const GradientNorm& norm,
-                 const Settings& settings, Group& ranks, Stream& stream) {
+void refuse_step(const StepReport& report, const FoundNotFinite& first, const GradientNorm& norm, const Plan& plan,
+                 Group& ranks, Stream& stream) {
   std::vector<std::int64_t> found(ranks.size(), 0);
   std::int64_t& mine = found[ranks.rank()];
   const auto exchange = [&](std::int64_t own) {
@@ -83,16 +77,17 @@ void refuse_step(const StepReport& report, const FoundNotFinite& first, const Gr
   };
   exchange(first.layer);
   const auto worst = std::min_element(found.begin(), found.end());
-  auto name = [&](std::int64_t layer) { return layer_name(settings, static_cast<int>(layer)); };
+  auto name = [&](std::int64_t layer) { return told(plan.links().at(static_cast<std::size_t>(layer))); };
   auto rank_at = [&](std::ptrdiff_t i) { return ranks.members()[i]; };
   const bool routed = std::isfinite(report.aux_loss) && std::isfinite(report.z_loss);
-  const std::string what = fmt::format(
-      "step {} is not applied{}: loss {}, {}", report.step + 1,
-      settings.optimizer.in_backward ? ", but for gradients that were finite by themselves (optimizer.in_backward)"
-                                     : "",
-      report.loss,
-      routed ? fmt::format("gradient norm {}", report.grad_norm)
-             : fmt::format("balance loss {}, router's z loss {}", report.aux_loss, report.z_loss));
+  const std::string what =
+      fmt::format("step {} is not applied{}: loss {}, {}", report.step + 1,
+                  plan.settings().optimizer.in_backward
+                      ? ", but for gradients that were finite by themselves (optimizer.in_backward)"
+                      : "",
+                  report.loss,
+                  routed ? fmt::format("gradient norm {}", report.grad_norm)
+                         : fmt::format("balance loss {}, router's z loss {}", report.aux_loss, report.z_loss));
   if (*worst != FiniteSearch::none) {
     require_all_alive(ranks, stream);
     fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),

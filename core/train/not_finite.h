@@ -15,7 +15,7 @@ namespace orthant {
 class FiniteSearch final : public TrainingWork {
  public:
   FiniteSearch(Plan& plan, Model& model, const Parts& parts, const HookContext& at);
-  Tensor forward(int chunk, int micro_batch, Tensor x) override;
+  Bundle forward(int chunk, int micro_batch, Bundle x) override;
   static constexpr int none = 1 << 20;
   int first_layer() const { return first_layer_; }  // of this rank's, over all micro-batches; none: all are finite
 
@@ -37,8 +37,8 @@ class FiniteRouting final : public RoutingTap {
 
  private:
   const Settings& settings_;
-  std::vector<int> layers_;  // of the routed ones
-  Tensor losses_;            // f64 [2]
+  std::vector<const Link*> routed_;
+  Tensor losses_;  // f64 [2]
   int first_layer_ = FiniteSearch::none;
 };
 
@@ -50,6 +50,6 @@ struct FoundNotFinite {
 // Refuses a step. Collective over `ranks`, those that train one model. Errors: always Error, naming the layer and rank
 // of the forward pass, else that of the router, else those of the gradients.
 [[noreturn]] void refuse_step(const StepReport& report, const FoundNotFinite& first, const GradientNorm& norm,
-                              const Settings& settings, Group& ranks, Stream& stream);
+                              const Plan& plan, Group& ranks, Stream& stream);
 
 }  // namespace orthant

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 
 namespace orthant {
 namespace {
@@ -29,7 +29,8 @@ std::vector<int> router_ranks(const Plan& plan) {
 
 RoutingMeter::RoutingMeter(Plan& plan, Group& ranks) : plan_(plan), ranks_(ranks) {
   const Settings& settings = plan.settings();
-  const std::int64_t routed = routed_blocks(settings);
+  const std::vector<const Link*> links = routed_links(plan.links());
+  const auto routed = static_cast<std::int64_t>(links.size());
   if (!settings.run.routing_metrics || routed == 0) {
     return;
   }
@@ -39,10 +40,8 @@ RoutingMeter::RoutingMeter(Plan& plan, Group& ranks) : plan_(plan), ranks_(ranks
   sums_ = numbers_.rows(0, 1).view({routed, 3});
   squares_ = numbers_.rows(1, 1).view({routed, 3});
   std::vector<bool> here;
-  for (int block = 0; block < blocks_of(settings); ++block) {
-    if (block_has_experts(settings, block)) {
-      here.push_back(plan.holds_layer(layer_of_block(settings, block)));
-    }
+  for (const Link* link : links) {
+    here.push_back(plan.holds_layer(link->number));
   }
   const std::int64_t held = std::count(here.begin(), here.end(), true);
   const std::int64_t experts = settings.moe.columns(), d = settings.model.d_model;
@@ -104,7 +103,7 @@ void RoutingMeter::read(StepReport& report, std::span<const double> numbers) con
     const double* const sums = numbers.data() + i * 3;
     const double* const squares = numbers.data() + (report.layers.size() + i) * 3;
     LayerRouting& to = report.routing.emplace_back();
-    to.layer = counters.layer;
+    to.block = counters.block;
     to.choice_entropy = entropy_of_shares(counters.load);
     to.probability_entropy = sums[0] / tokens / greatest;
     to.dead_experts = std::count(counters.load.begin(), counters.load.end(), 0);

@@ -8,7 +8,8 @@
 #include <numeric>
 #include <utility>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
+#include "core/arch/links.h"
 #include "core/trace/tracing_stream.h"
 
 namespace orthant {
@@ -18,11 +19,8 @@ void StepReports::add_counters(StepReport& report, std::span<const std::int64_t>
   const std::size_t experts = static_cast<std::size_t>(moe.experts);
   const bool by_chance = moe.experts > 0 && gate_of(plan_.settings()).config(plan_.settings()).second_by_chance;
   auto next = choices.begin();
-  for (int block = 0; block < blocks_of(plan_.settings()); ++block) {
-    if (!block_has_experts(plan_.settings(), block)) {
-      continue;
-    }
-    LayerCounters layer{.layer = block + 1, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
+  for (const Link* link : routed_links(plan_.links())) {
+    LayerCounters layer{.block = link->block, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
     const auto dropped = next + moe.columns();
     layer.zero_choices = std::accumulate(next + moe.experts, dropped, std::int64_t{0});
     std::int64_t made = layer.zero_choices;
@@ -57,7 +55,7 @@ StepReports::Done StepReports::finish(Stream& s) {
   report.tokens = load.valid;
   const std::vector<double> sums = begun.numbers.values<double>(0);
   const double squares = begun.numbers.values<double>(1).front();
-  const double routed_layers = static_cast<double>(std::max(routed_blocks(plan_.settings()), 1));
+  const double routed_layers = static_cast<double>(std::max(routed_in(plan_.links()), 1));
   const double routed = routed_layers * static_cast<double>(load.valid);
   const std::size_t own = static_cast<std::size_t>(objectives_.sums());
   ObjectiveReport learned = objectives_.report(std::span(sums).first(own), load.counts, true);

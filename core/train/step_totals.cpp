@@ -1,6 +1,6 @@
 #include "core/train/step_totals.h"
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 
 namespace orthant {
 
@@ -16,7 +16,7 @@ StepTotals::StepTotals(Plan& plan, const Objectives& objectives, Group& ranks, T
   sums_.balance = all_.slice(own, {1});
   sums_.z = all_.slice(own + 1, {1});
   sums_.teacher = teacher;
-  sums_.choices = device.empty(DType::i64, {routed_blocks(settings), 2, settings.moe.columns()});
+  sums_.choices = device.empty(DType::i64, {routed_in(plan.links()), 2, settings.moe.columns()});
   sums_.counts = device.empty(DType::i32, sums_.choices.shape());
   if (device.asynchronous()) {
     beside_ = device.make_side_stream();

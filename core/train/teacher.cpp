@@ -15,7 +15,7 @@ class Teacher::Reading final : public StageWork {
   explicit Reading(Teacher& teacher) : teacher_(teacher) {}
   void load(int micro_batch) override { loaded_[micro_batch] = teacher_.loaded(micro_batch); }
   void unload(int micro_batch) override { loaded_.erase(micro_batch); }
-  Tensor forward(int chunk, int micro_batch, Tensor x) override {
+  Bundle forward(int chunk, int micro_batch, Bundle x) override {
     Model& model = *teacher_.model_;
     const auto [first, last] = teacher_.plan().layers_of_chunk(chunk);
     const int head = model.head();
@@ -24,10 +24,10 @@ class Teacher::Reading final : public StageWork {
     if (last <= head) {
       return x;
     }
-    teacher_.keep(micro_batch, x);
+    teacher_.keep(micro_batch, x.front());
     return {};
   }
-  Tensor backward(int, int, Tensor, bool) override { fail("a teacher has no backward pass"); }
+  Bundle backward(int, int, Bundle, bool) override { fail("a teacher has no backward pass"); }
   void finish_grads() override {}
 
  private:
@@ -76,7 +76,7 @@ void Teacher::read(int micro_batch) {
   if (plan().stages() == 1) {
     const Phase phase(stream_, "teacher");
     const DeviceBatch batch = loaded(micro_batch);
-    keep(micro_batch, model_->forward(context(batch, micro_batch), {}, 0, model_->head()));
+    keep(micro_batch, model_->forward(context(batch, micro_batch), {}, 0, model_->head()).front());
   }
 }
 

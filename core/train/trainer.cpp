@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/plan/keeper_chain.h"
 #include "core/plan/schedule_check.h"
 #include "core/trace/tracing_stream.h"
@@ -181,7 +181,7 @@ void Trainer::update_gates(std::int64_t tokens) {
     if (state.learns) {
       const GateUpdate of{.state = state.value,
                           .loads = totals_.sums().choices,
-                          .routed = routed_before(plan_.settings(), state.layer),
+                          .routed = plan_.links()[static_cast<std::size_t>(state.layer)].routed,
                           .tokens = tokens,
                           .factor = factor_};
       gate_of(plan_.settings()).update(of, plan_.settings(), stream_);
@@ -226,7 +226,7 @@ void Trainer::explain_not_finite(const StepLoad& load, const StepReport& report)
   executor_.run(forward_passes(plan_, static_cast<int>(load.micro_batches.size())), search);
   sums.tap = looking;
   sums.objectives = objectives;
-  refuse_step(report, {search.first_layer(), routing.first_layer()}, norm_, plan_.settings(), ranks_, stream_);
+  refuse_step(report, {search.first_layer(), routing.first_layer()}, norm_, plan_, ranks_, stream_);
 }
 
 }  // namespace orthant

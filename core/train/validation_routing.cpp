@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -29,12 +29,10 @@ std::uint32_t set_hash(const std::int32_t* expert, std::int64_t count) {
 }  // namespace
 
 ValidationRouting::ValidationRouting(const Plan& plan, Group& ranks) : plan_(plan), ranks_(ranks) {
-  for (int block = 0; block < blocks_of(plan.settings()); ++block) {
-    if (block_has_experts(plan.settings(), block)) {
-      layers_.push_back(block + 1);
-    }
+  for (const Link* link : routed_links(plan.links())) {
+    blocks_.push_back(link->block);
   }
-  seen_.resize(layers_.size());
+  seen_.resize(blocks_.size());
 }
 
 void ValidationRouting::begin() {
@@ -113,9 +111,9 @@ std::vector<ValidatedRouting> ValidationRouting::finish(Stream& s) {
   ++validations_;
   std::vector<ValidatedRouting> found;
   auto next = numbers.begin();
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
     ValidatedRouting& to = found.emplace_back();
-    to.layer = layers_[i];
+    to.block = blocks_[i];
     const double tokens = static_cast<double>(*next++), changed = static_cast<double>(*next++);
     if (validations_ > 1 && tokens > 0) {
       to.churn = changed / tokens;

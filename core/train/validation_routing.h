@@ -17,7 +17,7 @@ namespace orthant {
 
 // What a validation tells of a routed layer, over the held-out tokens.
 struct ValidatedRouting {
-  int layer = 0;                    // 1 + block
+  int block = 0;
   std::optional<double> churn;      // share of the tokens whose set of experts is not that of the last validation
   std::vector<std::int64_t> pairs;  // [E, E] tokens that chose both, 0 for an expert with itself; or none
 };
@@ -49,7 +49,7 @@ class ValidationRouting final : public RoutingTap {
 
   const Plan& plan_;
   Group& ranks_;
-  std::vector<int> layers_;  // of the routed ones
+  std::vector<int> blocks_;  // of the routed ones
   std::vector<Layer> seen_;
   std::map<const void*, int> pass_of_;  // by the memory of its `valid`
   std::map<int, Pass> passes_;

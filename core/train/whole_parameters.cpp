@@ -37,7 +37,7 @@ Split split_of(const Plan& plan, const ParamSpec& spec) {
 // Every rank asks for every group in the table's order, held or not, so that they are made in one order everywhere.
 WholeParameters::WholeParameters(Plan& plan, ParamStore& store, Stream& stream) : plan_(plan), store_(store) {
   const Optimizer& optimizer = optimizer_of(plan.settings());
-  for (const LayerSpecs& layer : *plan.parameters()) {
+  for (const LayerSpecs& layer : parameters_of(plan.links())) {
     for (const ParamSpec& spec : layer.params) {
       if (spec.frozen || !optimizer.treatment(spec, plan.settings().optimizer).whole) {
         continue;

@@ -2,7 +2,6 @@
 // among them (zero_keeper.h), and gradients are summed while the backward pass goes on (Li et al., "PyTorch
 // Distributed", VLDB 2020).
 #include <orthant/plugin.h>
-#include <orthant/sizes.h>
 
 #include <algorithm>
 
@@ -85,7 +84,7 @@ class Data final : public Plugin {
                                      plan.stages()));
     }
     if (options_.layered) {
-      plan.bind(std::make_unique<LayeredSchedule>(static_cast<int>(layers_of(plan.settings()))));
+      plan.bind(std::make_unique<LayeredSchedule>(plan.layers()));
     }
   }
 

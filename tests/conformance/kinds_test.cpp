@@ -46,6 +46,9 @@ const Example examples[] = {
       "ffn gated_unit: recompute"}},
     {"arithmetic", {"source arithmetic: parity", "source arithmetic: guarded", "source arithmetic: sequences"}},
     {"focal", {"objective focal: parity", "objective focal: guarded", "objective focal: gradients", "parity"}},
+    {"reminded",
+     {"model reminded: parity", "model reminded: guarded", "model reminded: gradients", "model reminded: recompute",
+      "parity"}},
     {"spike_watcher", {"hook spike_watcher: ranks", "hook spike_watcher: restore"}},
     {"capacity_schedule", {"hook capacity_schedule: ranks", "hook capacity_schedule: restore"}},
 };
@@ -93,6 +96,7 @@ const Fault faults[] = {
     {"focal", "slope", "objective focal: gradients", "but the loss changes by"},
     {"focal", "own_columns", "objective focal: parity", "tensor"},
     {"focal", "few_rows", "objective focal: gradients", "has learned from 0 of"},
+    {"reminded", "forgets", "model reminded: gradients", "but the loss changes by"},
     {"spike_watcher", "own_way", "hook spike_watcher: ranks", "on ranks 0 and 1"},
     {"spike_watcher", "forgets", "hook spike_watcher: restore", "saved after step 1"},
 };

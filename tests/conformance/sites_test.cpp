@@ -7,7 +7,7 @@
 #include <map>
 
 #include "apps/check/adjoints.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "tests/support/error_of.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
@@ -78,10 +78,7 @@ TEST(Sites, AreCrossedAsOftenAndByWhatTheTableSays) {
         rank->session().plan().bind(info.site, std::make_unique<Counting>(crossings[name_of(info.site)]), Dim::batch);
       }
       rank->trainer().gradients(0);
-      int routed = 0;
-      for (int block = 0; block < 3; ++block) {
-        routed += block_has_experts(config.settings, block) ? 1 : 0;
-      }
+      const int routed = routed_in(rank->session().plan().links());
       ASSERT_GT(routed, 0);
       ASSERT_LT(routed, 3);
       const int micro_batches = static_cast<int>(config.settings.batch.sequences) / 2;

@@ -7,7 +7,7 @@
 #include <orthant/device.h>
 
 #include "apps/lm/engine.h"
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/paths.h"
 

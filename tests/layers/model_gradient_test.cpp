@@ -12,7 +12,7 @@
 #include <cmath>
 #include <optional>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "tests/support/experiment.h"
 
 namespace orthant::model_gradient_test {

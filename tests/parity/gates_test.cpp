@@ -108,10 +108,11 @@ TEST(Gates, TheBiasEvensOutTheLoad) {
 TEST(Gates, TheBiasMovesByTheRateAgainstTheLoad) {
   OneRank rank(experiment({R"(moe.router="bias")", "moe.bias_update_rate=0.125"}));
   const StepReport report = rank->trainer().step(0);
-  for (const GateState& state : rank->trainer().parameters().gate_states()) {
+  const std::vector<GateState>& states = rank->trainer().parameters().gate_states();
+  for (const GateState& state : states) {
     std::vector<float> bias(4);
     rank->stream().download(bias.data(), state.value);
-    const std::vector<std::int64_t>& load = report.layers[state.layer - 1].load;
+    const std::vector<std::int64_t>& load = report.layers[static_cast<std::size_t>(&state - states.data())].load;
     const double mean = static_cast<double>(load[0] + load[1] + load[2] + load[3]) / 4;
     for (std::size_t e = 0; e < 4; ++e) {
       const double n = static_cast<double>(load[e]);

@@ -63,7 +63,7 @@ TEST(RoutingMetrics, AreThoseOfOneRank) {
         ASSERT_EQ(other.step.routing.size(), one.step.routing.size()) << what;
         for (std::size_t i = 0; i < one.step.routing.size(); ++i) {
           const LayerRouting &got = other.step.routing[i], &want = one.step.routing[i];
-          EXPECT_EQ(got.layer, want.layer) << what;
+          EXPECT_EQ(got.block, want.block) << what;
           EXPECT_EQ(got.dead_experts, want.dead_experts) << what;
           EXPECT_DOUBLE_EQ(got.choice_entropy, want.choice_entropy) << what;
           EXPECT_EQ(got.margin.has_value(), want.margin.has_value()) << what;

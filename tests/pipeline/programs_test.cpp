@@ -88,7 +88,7 @@ TEST(Programs, TimelineByHand) {
   const Timeline timeline = timeline_of(sound(), 1, 2);
   const auto times = [&](std::size_t stage) {
     std::vector<std::pair<int, int>> found;
-    for (const Slot& slot : timeline.of_stage[stage]) {
+    for (const TimeSlot& slot : timeline.of_stage[stage]) {
       found.emplace_back(slot.begin, slot.end);
     }
     return found;

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "core/arch/parameter_table.h"
+#include "core/arch/links.h"
 #include "core/layers/parameter_store.h"
 #include "core/plan/default_seams.h"
 #include "core/plan/keeper_chain.h"

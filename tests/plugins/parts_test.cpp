@@ -1,4 +1,4 @@
-// A part, a source and a hook of one's own, out of tree: they train, and under every axis as on one rank.
+// A part, a model, a source and a hook of one's own, out of tree: they train, and under every axis as on one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,6 +64,15 @@ TEST_P(OutOfTree, PartEqualsOneRank) {
 TEST_P(OutOfTree, ObjectiveEqualsOneRank) {
   expect_verified({R"(train.objective="focal")", "batch.micro_batch=1"},
                   GetParam().tables + table("focal", "gamma = 1.5\nsmoothing = 0.2\n"), GetParam().ranks);
+}
+
+TEST_P(OutOfTree, ModelEqualsOneRank) {
+  const std::string plugins = GetParam().tables + table("reminded", "width = 5\n");
+  expect_verified({R"(model.kind="reminded")", "moe.every=2", "model.layers=4", "batch.micro_batch=1"}, plugins,
+                  GetParam().ranks);
+  expect_verified({R"(model.kind="reminded")", R"(memory.recompute="full")", "model.layers=3", "model.mtp_depth=1",
+                   "model.tie_embeddings=true"},
+                  plugins, GetParam().ranks);
 }
 
 TEST_P(OutOfTree, SourceEqualsOneRank) {

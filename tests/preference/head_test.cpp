@@ -202,14 +202,14 @@ Found computed(const Case& c, const std::string& plugins, int ranks, bool traini
     StepContext ctx{.plan = plan, .stream = s, .batch = batch, .sums = sums};
     ctx.training = training;
     ctx.loss_scale = static_cast<float>(scale);
-    HeadLayer layer(store, plan);
+    HeadLayer layer(store, plan, head_of(plan.links()));
     const Tensor x = put(input, static_cast<std::int64_t>(held.size()), held);
     Saved saved;
     const Tensor n = layer.normed(ctx, x, saved);
     Fixed fixed(n, put(reference, columns.count, rows_of_matrix), s);
     sums.teacher = &fixed;
     saved = {};
-    layer.forward(ctx, x, saved);
+    layer.forward(ctx, {x}, saved);
     EXPECT_EQ(fixed.begun, 0);
     std::vector<double> own(pair_sums);
     s.download(own.data(), all);

@@ -47,7 +47,7 @@ class RoutedBlock {
     for (const auto& [theirs, name] : ours_) {
       rank_.set(store_, name, reference_.floats("weight/" + theirs));
     }
-    layer_ = std::make_unique<MoeLayer>(store_, stem, rank_.plan(), 1);
+    layer_ = std::make_unique<MoeLayer>(store_, rank_.plan(), find(rank_.plan().links(), "layer 0"));
     tokens_ = settings.batch.sequences * settings.data.sequence_length;
     d_ = settings.model.d_model;
     const std::vector<std::int32_t> none(tokens_, 0);

@@ -1,6 +1,6 @@
 // Latent attention against its definition in fp64, head by head and token by token, and against transformers'
 // DeepseekV3Attention, whose output for the same numbers is below.
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 #include "tests/reference/rig.h"
 #include "tests/reference/rotary_oracle.h"
 #include "tests/support/op_harness.h"

@@ -162,7 +162,7 @@ TEST_F(TinyMixtral, Logits) {
   const StepContext ctx{
       .plan = rank_.plan(), .stream = rank_.stream(), .batch = batch, .sums = sums, .training = false};
   // The head never holds the logits of a whole batch: its norm and product are written out here, in fp64.
-  const std::vector<float> x = rank_.floats(trainer_.model().forward(ctx, {}, 0, trainer_.model().head()));
+  const std::vector<float> x = rank_.floats(trainer_.model().forward(ctx, {}, 0, trainer_.model().head()).front());
   const std::vector<float> scale = reference_.floats("weight/model.norm.weight");
   const std::vector<float> head = reference_.floats("weight/lm_head.weight");
   const std::size_t d = scale.size(), vocabulary = head.size() / d;

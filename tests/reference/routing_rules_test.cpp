@@ -57,7 +57,7 @@ class RoutedLayer {
         }
       }
     }
-    layer_ = std::make_unique<MoeLayer>(store_, stem, rank_.plan(), 1);
+    layer_ = std::make_unique<MoeLayer>(store_, rank_.plan(), find(rank_.plan().links(), "layer 0"));
     const std::vector<std::int32_t> none(tokens, 0);
     batch_ = rank_.batch(settings.batch.sequences, settings.data.sequence_length, none, none);
   }

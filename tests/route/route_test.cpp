@@ -34,7 +34,7 @@ void expect_the_counters(const std::vector<Decisions>& got, const StepReport& wa
   ASSERT_EQ(got.size(), want.layers.size()) << what;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const LayerCounters& layer = want.layers[i];
-    EXPECT_EQ(got[i].layer, layer.layer) << what;
+    EXPECT_EQ(got[i].layer, layer.block + 1) << what;  // recordings count from 1
     EXPECT_EQ(got[i].load, layer.load) << what;
     EXPECT_EQ(got[i].computed, layer.kept) << what;
     EXPECT_EQ(got[i].choices, layer.choices) << what;

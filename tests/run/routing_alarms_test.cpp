@@ -23,8 +23,8 @@ Settings settings(const Overrides& overrides = {}) {
 
 StepReport report(std::vector<std::int64_t> load, double of_loss = 1, double of_balance = 0.5) {
   StepReport r;
-  r.layers.push_back({.layer = 1, .load = std::move(load), .kept = {}});
-  r.routing.push_back({.layer = 1, .margin = {}, .grad_norm_loss = of_loss, .grad_norm_balance = of_balance});
+  r.layers.push_back({.block = 0, .load = std::move(load), .kept = {}});
+  r.routing.push_back({.block = 0, .margin = {}, .grad_norm_loss = of_loss, .grad_norm_balance = of_balance});
   return r;
 }
 

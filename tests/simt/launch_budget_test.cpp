@@ -75,11 +75,11 @@ TEST(LaunchBudget, TheHeadOfALargeVocabulary) {
   ASSERT_EQ(counted.tokens(), 32768);
   const std::int64_t rows = tokens_a_chunk(50304, true);
   EXPECT_LE((counted.tokens() + rows - 1) / rows, 8) << "chunks";
-  HeadLayer head(counted.parameters(), counted.plan());
+  HeadLayer head(counted.parameters(), counted.plan(), head_of(counted.plan().links()));
   const StepContext ctx = counted.context();
   Saved saved;
   const Tensor x = counted.rows();
-  const std::int64_t forward = counted.launches([&] { head.forward(ctx, x, saved); });
+  const std::int64_t forward = counted.launches([&] { head.forward(ctx, {x}, saved); });
   const std::int64_t backward = counted.launches([&] { head.backward(ctx, {}, saved); });
   EXPECT_LE(forward + backward, 40) << forward << " forward, " << backward << " backward";
 }
@@ -95,7 +95,7 @@ TEST(LaunchBudget, ARoutedLayer) {
        {Kind{"80", "fused", 19}, Kind{"80", "packed", 24}, Kind{"90", "fused", 19}, Kind{"90", "packed", 25}}) {
     const WithVariable gpu("ORTHANT_SIMT_ARCHITECTURE", architecture), chosen("ORTHANT_CUDA_EXPERTS", experts);
     Counted counted({"batch.sequences=6", "moe.experts=128", "moe.top_k=8"});
-    const MoeLayer layer(counted.parameters(), "model.layers.0.block_sparse_moe", counted.plan(), 1);
+    const MoeLayer layer(counted.parameters(), counted.plan(), find(counted.plan().links(), "layer 0"));
     const StepContext ctx = counted.context();
     Saved saved;
     std::optional<Routing> routing;

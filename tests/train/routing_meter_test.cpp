@@ -156,7 +156,7 @@ TEST(RoutingMeter, IsTheDefinition) {
       }
       const Reference want = reference_of(of_layer, config.settings, c.router);
       const LayerRouting& got = report.routing[layer];
-      EXPECT_EQ(got.layer, static_cast<int>(layer) + 1);
+      EXPECT_EQ(got.block, static_cast<int>(layer));
       EXPECT_NEAR(got.choice_entropy, want.choice_entropy, 1e-12);
       EXPECT_NEAR(got.probability_entropy, want.probability_entropy, 1e-6);
       EXPECT_EQ(got.dead_experts, want.dead);
@@ -205,7 +205,7 @@ TEST(RoutingMeter, SplitsTheRoutersGradientByItsCause) {
     OneRank alone(with("moe.aux_loss=0", "moe.z_loss=0"));
     const StepReport of_loss = alone->trainer().gradients(0, true);
     for (const LayerRouting& layer : of_loss.routing) {
-      EXPECT_NEAR(layer.grad_norm_loss / norm(alone->gradient(gate(layer.layer - 1))), 1, 1e-5);
+      EXPECT_NEAR(layer.grad_norm_loss / norm(alone->gradient(gate(layer.block))), 1, 1e-5);
       EXPECT_EQ(layer.grad_norm_balance, 0);
       EXPECT_EQ(layer.grad_norm_z, 0);
     }

@@ -28,7 +28,7 @@ struct Settings;
 
 // What a routed layer counted over the micro-batches of a step.
 struct LayerCounters {
-  int layer = 0;                         // 1 + block; those of model.mtp_depth are the last blocks
+  int block = 0;                         // Link::block (orthant/model.h)
   std::vector<std::int64_t> load;        // [E] choices before capacity
   std::vector<std::int64_t> kept;        // [E] choices that an expert computed
   std::int64_t zero_choices = 0;         // choices of zero-computation experts, in no other list
@@ -40,7 +40,7 @@ struct LayerCounters {
 // What is measured of a routed layer on logged steps (run.routing_metrics), over the tokens of the global batch that
 // are not padding. Nothing: it cannot be said of this gate.
 struct LayerRouting {
-  int layer = 0;                   // as LayerCounters
+  int block = 0;                   // as LayerCounters
   double choice_entropy = 0;       // of the experts' shares of the load, over ln E: 1 is balanced
   double probability_entropy = 0;  // mean over tokens of the entropy of the scores over their sum, over ln E
   std::int64_t dead_experts = 0;   // without a choice in this step

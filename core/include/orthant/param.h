@@ -25,8 +25,7 @@ struct ParamSpec {
   // own part of the gradient (the keys and values of grouped queries). False: the layout is refused.
   bool repeats = false;
   std::optional<std::int64_t> expert = {};  // the expert whose parameter it is; nothing: it belongs to no routed expert
-  // That use it: 0 the embedding, 1 + block, model.layers + 1 the head, behind it the blocks of model.mtp_depth.
-  // Several share it (tied embeddings); none: all.
+  // The links of the chain that use it, by number (orthant/model.h). Several share it (tied embeddings); none: all.
   std::vector<int> layers = {};
   Init init = Init::normal;
   float std = 0.02f;

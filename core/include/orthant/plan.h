@@ -23,9 +23,15 @@ struct Range {
   std::int64_t begin = 0, count = 0;
 };
 
+// Ranks that meet in collectives, as the caller's rank sees them: it is one of them.
+struct GroupSpec {
+  std::string purpose;  // for people, and to find it again: Plan::group
+  std::vector<int> members;
+};
+
 class KeeperChain;
-struct LayerSpecs;
-using ParameterTable = std::vector<LayerSpecs>;
+struct Link;  // orthant/model.h
+using SharedLinks = std::shared_ptr<const std::vector<Link>>;
 
 class Plan {
  public:
@@ -39,10 +45,12 @@ class Plan {
   Mesh& mesh() const { return mesh_; }
   Device& device() const;  // Errors: Error in a dry run
   bool dry() const { return device_ == nullptr; }
-  // Of the whole model (core/arch/parameter_table.h), made when it is first asked for. Plans of the same model, for
-  // other ranks or batches, may share it.
-  const std::shared_ptr<const ParameterTable>& parameters() const;
-  void share_parameters(std::shared_ptr<const ParameterTable> table) { parameters_ = std::move(table); }
+  // The chain of the whole model, and how many links it has. Made when it is first asked for. Plans of the same model,
+  // for other ranks or batches, may share it.
+  const std::vector<Link>& links() const { return *shared_links(); }
+  int layers() const;
+  const SharedLinks& shared_links() const;
+  void share_links(SharedLinks links) { links_ = std::move(links); }
 
   // --- phase 2: plugins bind seams. Errors: ConfigError naming both plugins if a seam is taken.
   // `moves`: the dim that the boundary moves. Two at one site must move different dims; a forward pass crosses them in
@@ -103,6 +111,7 @@ class Plan {
   // The group of `members` for `purpose`. It is made on first use, in the same order on every rank, and once for each
   // pair of purpose and list.
   Group& group(const std::string& purpose, const std::vector<int>& members);
+  Group& group(const GroupSpec& spec) { return group(spec.purpose, spec.members); }
 
   // --- the seams, as the step meets them
   Tensor cross(Site site, Tensor x, Stream& s) const;        // forward through the boundaries of a site
@@ -141,7 +150,7 @@ class Plan {
   std::unique_ptr<AttentionCore> core_;
   std::unique_ptr<KeeperChain> keepers_;
   std::vector<std::unique_ptr<Stash>> stashes_;
-  mutable std::shared_ptr<const ParameterTable> parameters_;
+  mutable SharedLinks links_;
   std::vector<std::string> bound_by_;  // lines for to_string
   std::optional<AxisId> layer_axis_;
   int stages_ = 1;

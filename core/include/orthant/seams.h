@@ -119,7 +119,7 @@ struct Saved {
   }
 };
 
-// One call of a stash. Layers are numbered 0 (the embedding), 1 + block, blocks + 1 (the head).
+// One call of a stash. A layer is a link of the chain, by its number (orthant/model.h).
 struct StashCall {
   enum class Kind { put, take };
   Kind kind;
@@ -161,8 +161,8 @@ class Stash {
   Stash* next_ = nullptr;
 };
 
-// 5. A pure function: which stage holds which layers, and in which order a stage works. Layers are numbered 0 (the
-// embedding), 1 + block, blocks + 1 (the head).
+// 5. A pure function: which stage holds which layers, and in which order a stage works. A layer is a link of the chain,
+// by its number (orthant/model.h).
 enum class Op { load, recv_x, forward, send_x, recv_dx, backward, send_dx, finish_grads };
 struct Instr {
   Op op;

@@ -90,6 +90,7 @@ struct BatchSettings {
 };
 
 struct ModelSettings {
+  std::string kind = "decoder";  // of the catalogue (orthant/model.h)
   std::int64_t layers = 2;
   std::int64_t d_model = 128;
   std::int64_t heads = 4;

@@ -15,9 +15,6 @@ struct Settings;
 // Sizes whose 0 stands for another setting. Settings keep what was written, so that a refusal points at the key that
 // somebody chose, and a changed d_model changes what follows from it; everybody else asks here.
 std::int64_t kv_heads_of(const Settings& settings);
-// Blocks, those of model.mtp_depth among them, which are the last ones; and layers: embedding, head and blocks.
-std::int64_t blocks_of(const Settings& settings);
-std::int64_t layers_of(const Settings& settings);
 std::int64_t head_dim_of(const Settings& settings);         // latent: of queries and keys
 std::int64_t rotary_channels_of(const Settings& settings);  // of a head of multi_head attention
 std::int64_t d_ff_of(const Settings& settings);

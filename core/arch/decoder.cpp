@@ -1,11 +1,10 @@
-#include "core/arch/parameter_table.h"
+#include "core/arch/decoder.h"
 
 #include <orthant/gate.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <set>
 #include <utility>
 
 #include "core/arch/param_specs.h"
@@ -36,32 +35,8 @@ bool block_has_experts(const Settings& s, int block) {
   return s.moe.experts > 0 && kind >= s.moe.first_dense && (kind + 1) % s.moe.every == 0;
 }
 
-int routed_blocks(const Settings& s, std::int64_t blocks) {
-  int routed = 0;
-  for (int block = 0; block < blocks; ++block) {
-    routed += block_has_experts(s, block) ? 1 : 0;
-  }
-  return routed;
-}
-
-int head_layer(const Settings& s) {
-  return static_cast<int>(s.model.layers) + 1;
-}
-
-int layer_of_block(const Settings& s, int block) {
-  return block < s.model.layers ? block + 1 : block + 2;
-}
-
-int blocks_before(const Settings& s, int layer) {
-  return std::max(layer <= head_layer(s) ? layer - 1 : layer - 2, 0);
-}
-
-std::string layer_name(const Settings& s, int layer) {
-  const int head = head_layer(s);
-  return layer == 0      ? "the embedding"
-         : layer == head ? "the head"
-         : layer < head  ? fmt::format("layer {}", layer - 1)
-                         : fmt::format("mtp {}", layer - head - 1);
+int mtp_depth_of(const Settings& s, int block) {
+  return block - static_cast<int>(s.model.layers);
 }
 
 std::string block_stem(int block) {
@@ -78,6 +53,10 @@ std::string mtp_stem(int depth) {
 }
 
 namespace {
+
+Slot residual(const Settings& s) {
+  return {.name = "x", .columns = s.model.d_model, .dtype = compute_type(s)};
+}
 
 void append(std::vector<ParamSpec>& to, std::vector<ParamSpec> specs) {
   std::move(specs.begin(), specs.end(), std::back_inserter(to));
@@ -96,9 +75,9 @@ void append_part(std::vector<ParamSpec>& to, const char* noun, const std::string
 }
 
 // The routed experts of a block. Matrices of one kind lie back to back: one grouped product serves all experts.
-LayerSpecs routed_specs(const Settings& s, int block, const std::string& moe) {
-  const int layer = layer_of_block(s, block);
-  LayerSpecs routed{.layer = layer, .name = layer_name(s, layer) + " experts", .experts = true, .params = {}};
+LayerSpecs routed_specs(const Settings& s, const Link& link) {
+  const std::string& moe = link.router;
+  LayerSpecs routed{.name = link.name + " experts", .experts = true, .params = {}};
   const bool gated = is_gated(s.model.activation);
   for (int e = 0; e < s.moe.experts; ++e) {
     const std::string expert = fmt::format("{}.experts.{}", moe, e);
@@ -114,9 +93,9 @@ LayerSpecs routed_specs(const Settings& s, int block, const std::string& moe) {
 
 // Their biases, in a layer of their own that does not count as routed experts: its gradients begin at zero and are
 // added to, where the products overwrite those of the matrices. Those of one kind lie back to back here too.
-LayerSpecs routed_bias_specs(const Settings& s, int block, const std::string& moe) {
-  const int layer = layer_of_block(s, block);
-  LayerSpecs biases{.layer = layer, .name = layer_name(s, layer) + " experts' biases", .params = {}};
+LayerSpecs routed_bias_specs(const Settings& s, const Link& link) {
+  const std::string& moe = link.router;
+  LayerSpecs biases{.name = link.name + " experts' biases", .params = {}};
   const auto add = [&](const std::string& name, std::int64_t n, int e) {
     biases.params.push_back(
         {.name = name, .global = {n}, .region = Region::experts, .expert = e, .init = Init::zeros, .decay = false});
@@ -136,38 +115,6 @@ LayerSpecs routed_bias_specs(const Settings& s, int block, const std::string& mo
 }
 
 }  // namespace
-
-bool router_learns(const LayerSpecs& layer) {
-  return std::any_of(layer.params.begin(), layer.params.end(), [](const ParamSpec& spec) {
-    return spec.region == Region::router && (!spec.frozen || spec.adapted);
-  });
-}
-
-std::vector<GateStateSpec> gate_state_table(const Settings& s) {
-  const bool any = s.moe.experts > 0 && gate_of(s).keeps_state(s.moe);
-  return any ? gate_state_table(s, parameter_table(s)) : std::vector<GateStateSpec>();
-}
-
-std::vector<GateStateSpec> gate_state_table(const Settings& s, const std::vector<LayerSpecs>& parameters) {
-  std::vector<GateStateSpec> table;
-  if (s.moe.experts == 0 || !gate_of(s).keeps_state(s.moe)) {
-    return table;
-  }
-  std::set<int> learning;  // layers
-  for (const LayerSpecs& layer : parameters) {
-    if (router_learns(layer)) {
-      learning.insert(layer.layer);
-    }
-  }
-  for (int block = 0; block < blocks_of(s); ++block) {
-    if (block_has_experts(s, block)) {
-      const int layer = layer_of_block(s, block);
-      table.push_back(
-          {gate_state_prefix + block_stem(s, block) + ".block_sparse_moe", layer, learning.contains(layer)});
-    }
-  }
-  return table;
-}
 
 PartPlace attention_place(const Settings& s, int block) {
   return {s, block, block_stem(s, block) + ".self_attn"};
@@ -198,13 +145,37 @@ const FfnPart& ffn_part(const Settings& s) {
 
 namespace {
 
-// `dense` has what stands before the block in its layer.
-void add_block(std::vector<LayerSpecs>& table, const Settings& s, int block, LayerSpecs dense) {
+double product(std::int64_t inputs, std::int64_t outputs) {
+  return 2 * static_cast<double>(inputs) * static_cast<double>(outputs);
+}
+
+double routed_flops(const Settings& s) {
+  const double router = product(s.model.d_model, s.moe.columns());
+  return router + gate_of(s).experts_of_token(s.moe) * ffn_flops(s, d_expert_of(s)) + ffn_flops(s, d_shared_of(s));
+}
+
+double block_flops(const Settings& s, int block) {
+  return attention_part(s).flops(s, block) +
+         (block_has_experts(s, block) ? routed_flops(s) : ffn_part(s).flops(s, block));
+}
+
+// A block, or a depth of multi-token prediction that has one. `dense` has what stands before the block in its link.
+Link block_link(const Settings& s, int block, std::string name, LayerSpecs dense) {
   const std::string stem = block_stem(s, block);
+  const bool routed = block_has_experts(s, block);
+  Link link{.name = std::move(name), .block = block};
+  link.flops = block_flops(s, block);
+  link.touched = static_cast<double>(4 * s.model.d_model);
+  link.again_full = cost_of(link);
+  // About ten operations for each channel of a dense FFN.
+  link.again_selective = 10 * static_cast<double>(routed ? d_shared_of(s) : d_ff_of(s));
+  link.router = routed ? stem + ".block_sparse_moe" : "";
+  link.passes = {residual(s)};
+  dense.name = link.name;
   const BlockNorms norms = block_norms(s, stem);
-  const auto add_norm = [&](const std::string& name) {
-    if (!name.empty()) {
-      append(dense.params, norm_specs(s, name));
+  const auto add_norm = [&](const std::string& norm) {
+    if (!norm.empty()) {
+      append(dense.params, norm_specs(s, norm));
     }
   };
   add_norm(norms.before_attention);
@@ -212,13 +183,13 @@ void add_block(std::vector<LayerSpecs>& table, const Settings& s, int block, Lay
   add_norm(norms.after_attention);
   add_norm(norms.before_ffn);
   add_norm(norms.after_ffn);
-  if (!block_has_experts(s, block)) {
+  if (!routed) {
     append_part(dense.params, FfnPart::noun, s.model.ffn, ffn_part(s), ffn_place(s, block));
-    table.push_back(std::move(dense));
-    return;
+    link.parameters = {std::move(dense)};
+    return link;
   }
   const std::int64_t d = s.model.d_model;
-  const std::string moe = stem + ".block_sparse_moe";
+  const std::string& moe = link.router;
   dense.params.push_back(matrix_spec(moe + ".gate.weight", Region::router, s.moe.columns(), d, base_std(s)));
   if (s.moe.router_bias) {
     dense.params.push_back({.name = moe + ".gate.bias",
@@ -233,70 +204,36 @@ void add_block(std::vector<LayerSpecs>& table, const Settings& s, int block, Lay
   if (s.moe.shared_gate) {
     dense.params.push_back(matrix_spec(moe + ".shared_expert_gate.weight", Region::norm, 1, d, base_std(s)));
   }
-  table.push_back(std::move(dense));
-  table.push_back(routed_specs(s, block, moe));
+  link.parameters.push_back(std::move(dense));
+  link.parameters.push_back(routed_specs(s, link));
   if (s.moe.expert_bias) {
-    table.push_back(routed_bias_specs(s, block, moe));
+    link.parameters.push_back(routed_bias_specs(s, link));
   }
+  return link;
 }
 
-// Which layers use a parameter.
-void share_parameters(std::vector<LayerSpecs>& table, const Settings& s) {
-  const int head = head_layer(s);
-  for (LayerSpecs& layer : table) {
-    for (ParamSpec& spec : layer.params) {
-      spec.layers = {layer.layer};
-      const bool tokens = spec.name == "model.embed_tokens.weight";
-      if (tokens && s.model.tie_embeddings) {
-        spec.layers.push_back(head);
-      }
-      for (int depth = 0; depth < s.model.mtp_depth && (tokens || spec.name == "lm_head.weight"); ++depth) {
-        spec.layers.push_back(head + 1 + depth);
-      }
-    }
-  }
-}
-
-LayerSpecs begun(const Settings& s, int layer) {
-  return {.layer = layer, .name = layer_name(s, layer), .params = {}};
-}
-
-// What joins a token with what lies before the block of a depth, and the norm behind it.
-LayerSpecs mtp_specs(const Settings& s, int depth) {
+Link embedding_link(const Settings& s) {
   const std::int64_t d = s.model.d_model;
-  const std::string stem = mtp_stem(depth);
-  LayerSpecs specs = begun(s, head_layer(s) + 1 + depth);
-  append(specs.params, norm_specs(s, stem + ".enorm"));
-  append(specs.params, norm_specs(s, stem + ".hnorm"));
-  specs.params.push_back(matrix_spec(stem + ".eh_proj.weight", Region::norm, d, 2 * d, base_std(s)));
-  append(specs.params, norm_specs(s, stem + ".norm"));
-  return specs;
-}
-
-}  // namespace
-
-std::vector<LayerSpecs> parameter_table(const Settings& s) {
-  const std::int64_t d = s.model.d_model;
-  std::vector<LayerSpecs> table;
-
-  LayerSpecs embedding{.layer = 0, .name = "embedding", .params = {}};
-  ParamSpec tokens = matrix_spec("model.embed_tokens.weight", Region::embedding, s.model.vocab_size, d, base_std(s));
-  tokens.split[0] = Dim::vocab;
-  embedding.params.push_back(tokens);
+  LayerSpecs tables{.name = "embedding", .looked_up = true, .params = {}};
+  tables.params.push_back(
+      matrix_spec("model.embed_tokens.weight", Region::embedding, s.model.vocab_size, d, base_std(s)));
+  tables.params.back().split[0] = Dim::vocab;
   if (s.model.positions == Positions::learned) {
-    embedding.params.push_back(
+    tables.params.push_back(
         matrix_spec("model.embed_positions.weight", Region::norm, s.data.sequence_length, d, base_std(s)));
   }
-  table.push_back(embedding);
+  return {.name = tables.name,
+          .parameters = {std::move(tables)},
+          .touched = static_cast<double>(d),
+          .passes = {residual(s)}};
+}
 
-  for (int block = 0; block < s.model.layers; ++block) {
-    add_block(table, s, block, begun(s, layer_of_block(s, block)));
-  }
-
-  LayerSpecs head{.layer = head_layer(s), .name = "head", .params = {}};
+// Behind it are the depths of multi-token prediction, where there are any.
+Link head_link(const Settings& s) {
+  LayerSpecs head{.name = "head", .params = {}};
   append(head.params, norm_specs(s, "model.norm"));
   if (!s.model.tie_embeddings) {
-    ParamSpec logits = matrix_spec("lm_head.weight", Region::head, s.model.vocab_size, d, base_std(s));
+    ParamSpec logits = matrix_spec("lm_head.weight", Region::head, s.model.vocab_size, s.model.d_model, base_std(s));
     logits.split[0] = Dim::vocab;
     head.params.push_back(logits);
   }
@@ -308,15 +245,83 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
                            .decay = false});
     head.params.back().split[0] = Dim::vocab;
   }
-  table.push_back(head);
-  for (int depth = 0; depth < s.model.mtp_depth; ++depth) {
-    add_block(table, s, static_cast<int>(s.model.layers) + depth, mtp_specs(s, depth));
+  Link link{.name = head.name, .parameters = {std::move(head)}};
+  link.flops = product(s.model.d_model, s.model.vocab_size);
+  link.touched = static_cast<double>(s.model.d_model);
+  link.objective = true;
+  if (s.model.mtp_depth > 0) {
+    link.passes = {residual(s)};
   }
-  share_parameters(table, s);
-  add_adapters(table, s);
-  set_rates(table, s.optimizer);
-  freeze(table, s);
-  return table;
+  return link;
+}
+
+// What joins a token with what lies before the block, the block, the norm behind it, and a head.
+Link mtp_link(const Settings& s, int depth) {
+  const std::int64_t d = s.model.d_model;
+  const std::string stem = mtp_stem(depth);
+  LayerSpecs specs;
+  append(specs.params, norm_specs(s, stem + ".enorm"));
+  append(specs.params, norm_specs(s, stem + ".hnorm"));
+  specs.params.push_back(matrix_spec(stem + ".eh_proj.weight", Region::norm, d, 2 * d, base_std(s)));
+  append(specs.params, norm_specs(s, stem + ".norm"));
+  Link link = block_link(s, static_cast<int>(s.model.layers) + depth, fmt::format("mtp {}", depth), std::move(specs));
+  link.flops = product(2 * d, d) + link.flops + product(d, s.model.vocab_size);
+  link.touched *= 2;
+  link.objective = true;
+  if (depth + 1 == s.model.mtp_depth) {
+    link.passes.clear();
+  }
+  return link;
+}
+
+// Which links use the parameters of embedding and head, beside their own.
+void share_vocabulary(std::vector<Link>& links, const Settings& s) {
+  const int embedding = 0, head = static_cast<int>(s.model.layers) + 1;
+  std::vector<int> behind;
+  for (int link = head + 1; link < static_cast<int>(links.size()); ++link) {
+    behind.push_back(link);
+  }
+  const auto share = [&](int link, const char* name, bool with_head) {
+    for (ParamSpec& spec : links[static_cast<std::size_t>(link)].parameters.front().params) {
+      if (spec.name == name) {
+        spec.layers = {link};
+        if (with_head) {
+          spec.layers.push_back(head);
+        }
+        spec.layers.insert(spec.layers.end(), behind.begin(), behind.end());
+      }
+    }
+  };
+  share(embedding, "model.embed_tokens.weight", s.model.tie_embeddings);
+  share(head, "lm_head.weight", false);
+}
+
+}  // namespace
+
+double ffn_flops(const Settings& s, std::int64_t width) {
+  const double matrices = is_gated(s.model.activation) ? 3 : 2;
+  return 2 * matrices * static_cast<double>(s.model.d_model) * static_cast<double>(width);
+}
+
+std::vector<Link> decoder_links(const Settings& s) {
+  std::vector<Link> links = {embedding_link(s)};
+  for (int block = 0; block < s.model.layers; ++block) {
+    links.push_back(block_link(s, block, fmt::format("layer {}", block), {}));
+  }
+  links.push_back(head_link(s));
+  for (int depth = 0; depth < s.model.mtp_depth; ++depth) {
+    links.push_back(mtp_link(s, depth));
+  }
+  share_vocabulary(links, s);
+  return links;
+}
+
+void require_decoder(const Settings& s, const std::string& what) {
+  if (s.model.kind != decoder_kind) {
+    throw SettingError("model.kind", fmt::format("[model] kind: {} knows models of kind \"{}\" alone, and this one is "
+                                                 "\"{}\"",
+                                                 what, decoder_kind, s.model.kind));
+  }
 }
 
 }  // namespace orthant
