@@ -43,9 +43,6 @@ constexpr Command commands[] = {
      "  orthant train configs/quickstart.toml --set run.name=mine\n"
      "  torchrun --no-python --nproc-per-node 4 orthant train configs/quickstart.toml"},
     {"config", add_config_command, to_look, "  orthant config configs/quickstart.toml --resolved"},
-    {"plan", add_plan_command, to_look,
-     "  orthant plan configs/quickstart.toml\n"
-     "  orthant plan configs/pipeline.toml --schedule"},
     {"plugins", add_plugins_command, to_build,
      "  orthant plugins\n"
      "  orthant plugins --check liborthant_plugin_mine.so"},

@@ -6,13 +6,12 @@
 #include <memory>
 #include <string>
 
+#include "apps/plan/plan_output.h"
+#include "apps/plan/schedule_drawing.h"
 #include "core/arch/trained_text.h"
 #include "core/base/output.h"
 #include "core/data/source.h"
 #include "core/data/write_file.h"
-#include "core/program/commands.h"
-#include "core/program/plan_output.h"
-#include "core/program/schedule_drawing.h"
 #include "core/run/recorded_routing.h"
 
 namespace orthant {
@@ -86,7 +85,10 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("plan", "Show what a layout would hold and send, without starting it");
+  CLI::App* command = app.add_subcommand("plan");
+  add_examples(*command,
+               "  orthant plan configs/quickstart.toml\n"
+               "  orthant plan configs/pipeline.toml --schedule");
   auto arguments = add_config_arguments(*command);
   auto options = std::make_shared<PlanOptions>();
   command->add_option("--rank", options->rank, "The rank whose slices and collectives are listed")

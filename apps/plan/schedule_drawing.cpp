@@ -1,4 +1,4 @@
-#include "core/program/schedule_drawing.h"
+#include "apps/plan/schedule_drawing.h"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 #include "core/base/bytes_text.h"
 #include "core/modules/find_library.h"
 #include "core/modules/module.h"
-#include "core/program/plan_output.h"
+#include "apps/plan/plan_output.h"
 #include "core/session/session.h"
 
 namespace orthant {

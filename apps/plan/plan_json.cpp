@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "core/program/plan_output.h"
+#include "apps/plan/plan_output.h"
 
 namespace orthant {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/program/plan_output.h"
+#include "apps/plan/plan_output.h"
 
 namespace orthant {
 namespace {

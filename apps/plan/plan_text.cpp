@@ -6,7 +6,7 @@
 #include "core/base/bytes_text.h"
 #include "core/base/flops_text.h"
 #include "core/config/batch_text.h"
-#include "core/program/plan_output.h"
+#include "apps/plan/plan_output.h"
 
 namespace orthant {
 namespace {
