@@ -180,6 +180,7 @@ void check_resume(const std::string& resume, const std::filesystem::path& root, 
     return;  // of independent workers: the ranks find out whose are whose
   }
   try {
+    require_same_kind(*reader, config.settings);
     check_resumed_weights(path, config.settings);
     require_same_parameters(*reader, config.settings);
     require_same_tokenizer(config.settings, run_of(path));

@@ -52,6 +52,14 @@ std::string changed_length(const std::string& remembered, const Settings& now, s
 
 }  // namespace
 
+void require_same_kind(const CheckpointReader& reader, const Settings& settings) {
+  const auto remembered = reader.state().find("settings");
+  const std::string here = settings.model.kind;
+  const std::string there = remembered == reader.state().end() ? here : remembered_kind(remembered->second);
+  require(here == there, "the checkpoint of step {} is of a model of kind \"{}\", and [model] kind is \"{}\"",
+          reader.step(), there, here);
+}
+
 void warn_of_changed_settings(const CheckpointReader& reader, const Config& config) {
   const auto remembered = reader.state().find("settings");
   if (remembered != reader.state().end()) {

@@ -14,6 +14,8 @@ namespace orthant {
 // A number in the checkpoint's state. Errors: Error where it is not there, or none.
 std::int64_t number_in(const CheckpointReader& reader, const std::string& key);
 
+// Errors: Error for a checkpoint of another model.kind, whose parameters may have the same names.
+void require_same_kind(const CheckpointReader& reader, const Settings& settings);
 // Warns of settings other than the checkpoint's. Before it is loaded: they say why it may not fit.
 void warn_of_changed_settings(const CheckpointReader& reader, const Config& config);
 // How this run trains the routers where the run that its weights come from did it otherwise, a line for each setting: a

@@ -43,6 +43,7 @@ void RunStart::resume() {
     require_same_tokenizer(config.settings, run_of(from_));
     warn_of_changed_settings(reader, config);
   }
+  require_same_kind(reader, config.settings);
   require_same_parameters(reader, config.settings);
   const std::vector<std::string> notes = load_checkpoint(reader, plan, trainer.parameters(), stream);
   if (first) {

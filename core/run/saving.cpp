@@ -12,7 +12,6 @@
 #include "core/plan/keeper_chain.h"
 #include "core/run/file_work.h"
 #include "core/run/plugin_state.h"
-#include "core/run/remembered_settings.h"
 #include "core/run/saving_parts.h"
 #include "core/run/written_runs.h"
 #include "parallel/host_collectives.h"
@@ -176,12 +175,6 @@ void load_weights(const CheckpointReader& reader, const Plan& plan, ParamStore& 
 }
 
 void require_same_parameters(const CheckpointReader& reader, const Settings& settings) {
-  if (const auto remembered = reader.state().find("settings"); remembered != reader.state().end()) {
-    const std::string kind = remembered_kind(remembered->second);
-    require(kind == settings.model.kind,
-            "the checkpoint of step {} is of a model of kind \"{}\", and [model] kind is \"{}\"", reader.step(), kind,
-            settings.model.kind);
-  }
   std::set<std::string> known;
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 
+#include "core/checkpoint/checkpoint.h"
 #include "core/dry_run/planning.h"
+#include "core/run/remembered_settings.h"
+#include "core/run/resumed.h"
+#include "core/run/saving.h"
+#include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
@@ -101,32 +105,40 @@ TEST_F(ModelRuns, GoOnAsTheKindThatTheyWere) {
   ASSERT_EQ(first.code, 0) << first.error;
   const Result other = orthant({"train", "plain.toml", "--resume", "auto"}, {"run.steps=6"});
   EXPECT_EQ(other.code, 78);
-  EXPECT_THAT(other.error, HasSubstr("model.kind"));
+  EXPECT_THAT(other.error, HasSubstr("is of a model of kind \"reminded\", and [model] kind is \"decoder\""));
   const Result same = orthant({"train", "c.toml", "--resume", "auto"}, {kind, "run.steps=6"});
   EXPECT_EQ(same.code, 0) << same.error;
-  EXPECT_THAT(same.error, Not(HasSubstr("settings other than")));
+  EXPECT_THAT(same.error, Not(HasSubstr("model.kind")));
 }
 
-// Both have the same parameters, so that only the name tells them apart; an older checkpoint says none.
-TEST_F(ModelRuns, AnotherKindOfTheSameParametersIsRefusedByName) {
-  ASSERT_EQ(orthant({"train", "plain.toml"}, {"run.steps=4"}).code, 0);
-  const auto manifest = folder_.checkpoint(4) / "manifest.json";
-  const auto replace = [&](const std::string& from, const std::string& to) {
-    std::ifstream in(manifest);
-    std::string text((std::istreambuf_iterator<char>(in)), {});
-    const std::size_t at = text.find(from);
-    ASSERT_NE(at, std::string::npos) << text;
-    text.replace(at, from.size(), to);
-    std::ofstream(manifest) << text;
+// Where both have the same parameters only the name tells them apart. Older checkpoints say none.
+TEST(KindOfACheckpoint, IsThatOfTheRun) {
+  Config config = experiment();
+  const launch_test::TemporaryFolder folder;
+  const auto saved_with = [&](const std::string& settings) {
+    run_threads(1, [&](Communicator& communicator) {
+      test::TestRank rank(config, communicator);
+      Plan& plan = rank.session().plan();
+      save_checkpoint(folder.path(), 1, plan, rank.trainer().parameters(), {{"settings", settings}},
+                      {communicator, plan.mesh().world_group("save")}, rank.stream());
+    });
+    return CheckpointReader(checkpoint_folder(folder.path(), 1));
   };
-  replace(R"(\"model.kind\":\"\\\"decoder\\\"\")", R"(\"model.kind\":\"\\\"another\\\"\")");
-  const Result refused = orthant({"train", "plain.toml", "--resume", "auto:" + folder_.checkpoint(4).string()},
-                                 {"run.steps=6", "run.name=x"});
-  EXPECT_EQ(refused.code, 78) << refused.output;
-  EXPECT_THAT(refused.error, HasSubstr("is of a model of kind \"another\", and [model] kind is \"decoder\""));
-  replace(R"(\"model.kind\":\"\\\"another\\\"\",)", "");
-  const Result older = orthant({"train", "plain.toml", "--resume", "auto"}, {"run.steps=6"});
-  EXPECT_EQ(older.code, 0) << older.error;
+  const std::string now = remembered_settings(config);
+  EXPECT_NO_THROW(require_same_kind(saved_with(now), config.settings));
+  const std::string key = R"("model.kind":"\"decoder\"")";
+  ASSERT_THAT(now, HasSubstr(key));
+  std::string other = now, older = now;
+  other.replace(now.find(key), key.size(), R"("model.kind":"\"another\"")");
+  EXPECT_THAT(
+      [&] { require_same_kind(saved_with(other), config.settings); },
+      testing::ThrowsMessage<Error>(HasSubstr("is of a model of kind \"another\", and [model] kind is \"decoder\"")));
+  older.erase(now.find(key), key.size() + 1);
+  const CheckpointReader before = saved_with(older);
+  EXPECT_NO_THROW(require_same_kind(before, config.settings));
+  config.settings.model.kind = "reminded";
+  EXPECT_THAT([&] { require_same_kind(before, config.settings); },
+              testing::ThrowsMessage<Error>(HasSubstr("of kind \"decoder\"")));
 }
 
 TEST_F(ModelRuns, CommandsThatKnowADecoderAloneSaySo) {
@@ -135,7 +147,7 @@ TEST_F(ModelRuns, CommandsThatKnowADecoderAloneSaySo) {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"generate", run, "--prompt", "a"},
         std::vector<std::string>{"eval", run, folder_.path("text.txt").string()},
-        std::vector<std::string>{"export", run, folder_.path("out").string()}}) {
+        std::vector<std::string>{"export", run, "-o", folder_.path("out").string()}}) {
     const Result result = folder_.orthant(words);
     EXPECT_NE(result.code, 0) << words.front();
     EXPECT_THAT(result.error, AllOf(HasSubstr("[model] kind: "), HasSubstr(refused), HasSubstr("\"reminded\"")))

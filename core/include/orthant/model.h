@@ -68,7 +68,8 @@ struct Link {
   int routed = -1;  // its number among the links with a router; -1: it has none
 };
 
-// The layer of one link on one rank: forward and backward written out; no tape.
+// The layer of one link on one rank: forward and backward written out; no tape. One that wraps another's layer hands on
+// what that says of its groups.
 class Layer {
  public:
   virtual ~Layer() = default;
