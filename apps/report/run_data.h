@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "core/run/loss_unit.h"
+#include "apps/report/loss_unit.h"
 
 namespace orthant::report {
 

@@ -12,7 +12,7 @@
 #include "bench/fit/monotone_curve.h"
 #include "core/base/text_file.h"
 #include "core/config/toml_reader.h"
-#include "core/run/loss_unit.h"
+#include "apps/report/loss_unit.h"
 
 namespace orthant::comparing {
 namespace {
