@@ -9,14 +9,20 @@ namespace {
 
 class BiasGate final : public Gate {
  public:
-  std::vector<GateRefusal> refusals(const Settings& settings) const override {
-    std::vector<GateRefusal> found;
+  std::vector<KindKey> keys() const override {
+    std::vector<KindKey> all = ChoiceKeys::keys().declared(), own = BiasKeys::keys().declared();
+    all.insert(all.end(), own.begin(), own.end());
+    return all;
+  }
+
+  std::vector<Refusal> refusals(const Settings& settings) const override {
+    std::vector<Refusal> found;
     refuse_bad_expert_groups(found, settings.moe);
     return found;
   }
 
   std::string warning(const Settings& settings) const override {
-    return warning_of_constant_weights(settings.moe, settings.moe.normalize_weights);
+    return warning_of_constant_weights(settings.moe, read_keys<ChoiceKeys>(settings.moe.own).normalize_weights);
   }
 
   void choose(const GateChoice& to, const GateInput& from, const GateConfig& config, Stream& s) const override {
@@ -27,11 +33,21 @@ class BiasGate final : public Gate {
   bool keeps_state(const MoeSettings&) const override { return true; }
 
   void update(const GateUpdate& of, const Settings& settings, Stream& s) const override {
-    s.balance_bias(of.state, of.load(), of.factor, static_cast<float>(settings.moe.bias_update_rate));
+    const double rate = read_keys<BiasKeys>(settings.moe.own).bias_update_rate;
+    s.balance_bias(of.state, of.load(), of.factor, static_cast<float>(rate));
   }
 };
 
 }  // namespace
+
+const Keys<BiasKeys>& BiasKeys::keys() {
+  static const auto all =
+      Keys<BiasKeys>().add("bias_update_rate", &BiasKeys::bias_update_rate,
+                           "bias: what a step adds to the bias of an expert with less than the mean load, and takes "
+                           "from one with more.",
+                           at_least(0));
+  return all;
+}
 
 std::shared_ptr<const Gate> make_bias_gate() {
   return std::make_shared<BiasGate>();

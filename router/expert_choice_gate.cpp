@@ -9,11 +9,12 @@ namespace {
 
 class ExpertChoiceGate final : public Gate {
  public:
+  std::vector<KindKey> keys() const override { return ChoiceKeys::keys().declared(); }
   std::int64_t implied_top_k(const MoeSettings& moe) const override { return std::max<std::int64_t>(moe.experts, 1); }
 
-  std::vector<GateRefusal> refusals(const Settings& settings) const override {
+  std::vector<Refusal> refusals(const Settings& settings) const override {
     const MoeSettings& moe = settings.moe;
-    std::vector<GateRefusal> found;
+    std::vector<Refusal> found;
     refuse_expert_groups(found, moe, "expert_choice");
     if (moe.top_k != moe.experts) {
       found.push_back(

@@ -28,8 +28,7 @@ void add_gates(Catalogue& catalogue) {
                       make_sparsemixer_gate());
 }
 
-void refuse_other_top_k(std::vector<GateRefusal>& to, const MoeSettings& moe, const std::string& router,
-                        std::int64_t k) {
+void refuse_other_top_k(std::vector<Refusal>& to, const MoeSettings& moe, const std::string& router, std::int64_t k) {
   if (moe.top_k != k) {
     to.push_back(
         {{"moe.top_k", "moe.router"},
@@ -38,16 +37,16 @@ void refuse_other_top_k(std::vector<GateRefusal>& to, const MoeSettings& moe, co
   }
 }
 
-void refuse_sigmoid(std::vector<GateRefusal>& to, const MoeSettings& moe) {
-  if (moe.score != ScoreKind::softmax) {
+void refuse_sigmoid(std::vector<Refusal>& to, const MoeSettings& moe) {
+  if (read_keys<ChoiceKeys>(moe.own).score != ScoreKind::softmax) {
     to.push_back({{"moe.score", "moe.router"},
                   "[moe] score: only routers \"topk\", \"bias\" and \"expert_choice\" take scores by sigmoid",
                   "write router = \"topk\", or leave score out"});
   }
 }
 
-void refuse_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe, const std::string& router) {
-  if (moe.expert_groups != 1) {
+void refuse_expert_groups(std::vector<Refusal>& to, const MoeSettings& moe, const std::string& router) {
+  if (read_keys<ChoiceKeys>(moe.own).expert_groups != 1) {
     to.push_back({{"moe.expert_groups", "moe.router"},
                   fmt::format("[moe] expert_groups: router \"{}\" knows no groups of experts", router),
                   "write router = \"topk\" or \"bias\", or leave expert_groups out"});
@@ -55,7 +54,7 @@ void refuse_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe, 
 }
 
 std::string warning_of_constant_weights(const MoeSettings& moe, bool normalized) {
-  if (moe.columns() == 1 && (normalized || moe.score == ScoreKind::softmax)) {
+  if (moe.columns() == 1 && (normalized || read_keys<ChoiceKeys>(moe.own).score == ScoreKind::softmax)) {
     return fmt::format(
         "moe.router = \"{}\" with moe.experts = 1: every token's choice is the one expert, with weight 1, and the "
         "router "
@@ -77,24 +76,24 @@ std::string warning_of_constant_weights(const MoeSettings& moe, bool normalized)
                                          : "learns nothing, as its auxiliary losses are 0");
 }
 
-void refuse_bad_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe) {
+void refuse_bad_expert_groups(std::vector<Refusal>& to, const MoeSettings& moe) {
   const std::vector<std::string> keys = {"moe.expert_groups", "moe.groups_per_token", "moe.experts", "moe.top_k"};
-  if (moe.expert_groups > max_expert_groups || moe.experts % moe.expert_groups != 0) {
-    to.push_back(
-        {keys, fmt::format("[moe] expert_groups: {} experts are not {} equal groups", moe.experts, moe.expert_groups),
-         fmt::format("write a divisor of {} of at most {}", moe.experts, max_expert_groups)});
+  const auto chosen = read_keys<ChoiceKeys>(moe.own);
+  const std::int64_t groups = chosen.expert_groups, groups_per_token = chosen.groups_per_token;
+  if (groups > max_expert_groups || moe.experts % groups != 0) {
+    to.push_back({keys, fmt::format("[moe] expert_groups: {} experts are not {} equal groups", moe.experts, groups),
+                  fmt::format("write a divisor of {} of at most {}", moe.experts, max_expert_groups)});
     return;
   }
-  const std::int64_t size = moe.experts / moe.expert_groups;
-  if (moe.groups_per_token > moe.expert_groups) {
+  const std::int64_t size = moe.experts / groups;
+  if (groups_per_token > groups) {
     to.push_back({{"moe.groups_per_token", "moe.expert_groups"},
-                  fmt::format("[moe] groups_per_token: {} of {} groups cannot be chosen", moe.groups_per_token,
-                              moe.expert_groups),
-                  fmt::format("write at most {}", moe.expert_groups)});
-  } else if (moe.groups_per_token * size < moe.top_k && moe.top_k <= moe.experts) {
+                  fmt::format("[moe] groups_per_token: {} of {} groups cannot be chosen", groups_per_token, groups),
+                  fmt::format("write at most {}", groups)});
+  } else if (groups_per_token * size < moe.top_k && moe.top_k <= moe.experts) {
     to.push_back({{"moe.groups_per_token", "moe.expert_groups", "moe.top_k"},
-                  fmt::format("[moe] groups_per_token: {} groups of {} experts have no top {}", moe.groups_per_token,
-                              size, moe.top_k),
+                  fmt::format("[moe] groups_per_token: {} groups of {} experts have no top {}", groups_per_token, size,
+                              moe.top_k),
                   fmt::format("write at least {}, or fewer groups", (moe.top_k + size - 1) / size)});
   }
 }

@@ -7,8 +7,8 @@ namespace {
 
 class GshardGate final : public Gate {
  public:
-  std::vector<GateRefusal> refusals(const Settings& settings) const override {
-    std::vector<GateRefusal> found;
+  std::vector<Refusal> refusals(const Settings& settings) const override {
+    std::vector<Refusal> found;
     refuse_other_top_k(found, settings.moe, "gshard", 2);
     refuse_sigmoid(found, settings.moe);
     refuse_expert_groups(found, settings.moe, "gshard");

@@ -75,7 +75,8 @@ GateInput Router::gate_input(const StepContext& ctx, const Tensor& logits) const
           .index = ctx.batch.whole_index,
           .token = ctx.batch.whole_token,
           .state = state_,
-          .key = key(ctx, Purpose::second_expert)};
+          .key = key(ctx, Purpose::second_expert),
+          .moe = &ctx.settings().moe};
 }
 
 RandomKey Router::key(const StepContext& ctx, Purpose purpose) const {

@@ -44,14 +44,34 @@ void for_choices(std::span<const float> logits, std::span<const std::int32_t> ex
   }
 }
 
+struct SparsemixerKeys {
+  double sparsemixer_width = 0.01;  // experts that fall further below the best one do not compete
+  static const Keys<SparsemixerKeys>& keys() {
+    static const auto all =
+        Keys<SparsemixerKeys>()
+            .add("sparsemixer_width", &SparsemixerKeys::sparsemixer_width,
+                 "sparsemixer: experts compete with the best one whose logits fall short of its by at most twice this "
+                 "share (Phi-3.5-MoE's router_jitter_noise).",
+                 between(0, 1e6))
+            .after("group_score");
+    return all;
+  }
+};
+
+float width_of(const GateInput& from) {
+  return static_cast<float>(read_keys<SparsemixerKeys>(from.moe->own).sparsemixer_width);
+}
+
 class SparsemixerGate final : public Gate {
  public:
-  std::vector<GateRefusal> refusals(const Settings& settings) const override {
-    std::vector<GateRefusal> found;
+  std::vector<KindKey> keys() const override { return SparsemixerKeys::keys().declared(); }
+
+  std::vector<Refusal> refusals(const Settings& settings) const override {
+    std::vector<Refusal> found;
     refuse_other_top_k(found, settings.moe, "sparsemixer", 2);
     refuse_sigmoid(found, settings.moe);
     refuse_expert_groups(found, settings.moe, "sparsemixer");
-    if (settings.moe.normalize_weights) {
+    if (read_keys<ChoiceKeys>(settings.moe.own).normalize_weights) {
       found.push_back({{"moe.normalize_weights", "moe.router"},
                        "[moe] normalize_weights: router \"sparsemixer\" weighs each of its two experts by itself",
                        "write normalize_weights = false"});
@@ -67,7 +87,7 @@ class SparsemixerGate final : public Gate {
     s.apply({.name = "sparsemixer/weights",
              .inputs = {from.logits, to.expert},
              .outputs = {to.weight},
-             .host = [width = static_cast<float>(config.sparsemixer_width)](const HostArguments& a) {
+             .host = [width = width_of(from)](const HostArguments& a) {
                const std::span<float> weight = a.output<float>(0);
                std::fill(weight.begin(), weight.end(), 0.0f);
                for_choices(a.input<float>(0), a.input<std::int32_t>(1), width,
@@ -83,7 +103,7 @@ class SparsemixerGate final : public Gate {
     s.apply({.name = "sparsemixer/gradient",
              .inputs = {from.logits, made.expert, dweight, dlogits},
              .outputs = {dlogits},
-             .host = [width = static_cast<float>(config.sparsemixer_width)](const HostArguments& a) {
+             .host = [width = width_of(from)](const HostArguments& a) {
                const std::span<const float> dw = a.input<float>(2);
                const std::span<float> d = a.output<float>(0);
                for_choices(a.input<float>(0), a.input<std::int32_t>(1), width,

@@ -8,8 +8,8 @@ class SwitchGate final : public Gate {
  public:
   std::int64_t implied_top_k(const MoeSettings&) const override { return 1; }
 
-  std::vector<GateRefusal> refusals(const Settings& settings) const override {
-    std::vector<GateRefusal> found;
+  std::vector<Refusal> refusals(const Settings& settings) const override {
+    std::vector<Refusal> found;
     refuse_other_top_k(found, settings.moe, "switch", 1);
     refuse_sigmoid(found, settings.moe);
     refuse_expert_groups(found, settings.moe, "switch");

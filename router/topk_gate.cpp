@@ -7,17 +7,22 @@ namespace {
 
 class TopkGate final : public Gate {
  public:
-  std::vector<GateRefusal> refusals(const Settings& settings) const override {
-    std::vector<GateRefusal> found;
+  std::vector<KindKey> keys() const override { return ChoiceKeys::keys().declared(); }
+
+  std::vector<Refusal> refusals(const Settings& settings) const override {
+    std::vector<Refusal> found;
     refuse_bad_expert_groups(found, settings.moe);
     return found;
   }
 
   std::string warning(const Settings& settings) const override {
-    return warning_of_constant_weights(settings.moe, settings.moe.normalize_weights);
+    return warning_of_constant_weights(settings.moe, read_keys<ChoiceKeys>(settings.moe.own).normalize_weights);
   }
 
-  bool greatest_logits(const MoeSettings& moe) const override { return moe.groups_per_token == moe.expert_groups; }
+  bool greatest_logits(const MoeSettings& moe) const override {
+    const auto keys = read_keys<ChoiceKeys>(moe.own);
+    return keys.groups_per_token == keys.expert_groups;
+  }
 
   void choose(const GateChoice& to, const GateInput& from, const GateConfig& config, Stream& s) const override {
     if (config.groups_per_token == config.expert_groups) {

@@ -148,7 +148,8 @@ class GateRig {
             .index = put(DType::i64, {made_up_tokens}, index_),
             .token = gate_.reads_tokens(settings_.moe) ? put(DType::i32, {made_up_tokens}, token_) : Tensor(),
             .state = keeps_state() ? put(DType::f32, {config_.experts}, state_) : Tensor(),
-            .key = {.seed = 5, .purpose = Purpose::second_expert, .site = 1, .step = 2}};
+            .key = {.seed = 5, .purpose = Purpose::second_expert, .site = 1, .step = 2},
+            .moe = &settings_.moe};
   }
   template <class T>
   Tensor put(DType dtype, Shape shape, const std::vector<T>& values) const {

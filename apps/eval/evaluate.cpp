@@ -282,7 +282,7 @@ std::int64_t window_of(const EvalOptions& options, const OpenedModel& model) {
       options.length > 0 || std::any_of(options.overrides.begin(), options.overrides.end(),
                                         [](const auto& set) { return setting_key(set) == "data.sequence_length"; });
   const std::int64_t most = std::min(model.published_positions(), longest_by_itself);
-  const bool fits = settings.moe.group_tokens == 0 || most % settings.moe.group_tokens == 0;
+  const bool fits = settings.moe.group_tokens == 0 || most % settings.moe.group_tokens.written() == 0;
   return written || most == 0 || !fits ? settings.data.sequence_length : most;
 }
 

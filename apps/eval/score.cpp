@@ -16,7 +16,7 @@ std::int64_t group_of(const Config& config, std::int64_t positions) {
   if (s.moe.experts == 0 || (s.moe.capacity_factor == 0 && !gate_of(s).config(s).experts_choose)) {
     return 1;
   }
-  return s.moe.group_tokens == 0 ? positions : s.moe.group_tokens;
+  return s.moe.group_tokens.or_else(positions);
 }
 
 Config with_group(Config config, std::int64_t tokens) {

@@ -46,7 +46,7 @@ Config for_generation(Config config, const std::vector<PluginRequest>& layout) {
   if (layout.empty()) {
     return config;
   }
-  s.distil = {};
+  s.own.erase("distil");
   if (s.model.positions != Positions::learned) {
     s.data.sequence_length = 1;  // rows of a pass are cut anywhere, not between sequences
   }

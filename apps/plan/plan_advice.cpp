@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <map>
 
+#include "apps/plan/plan_output.h"
 #include "core/base/bytes_text.h"
 #include "core/modules/find_library.h"
 #include "core/modules/module.h"
-#include "apps/plan/plan_output.h"
 #include "core/session/session.h"
 
 namespace orthant {

@@ -3,10 +3,10 @@
 
 #include <fmt/ranges.h>
 
+#include "apps/plan/plan_output.h"
 #include "core/base/bytes_text.h"
 #include "core/base/flops_text.h"
 #include "core/config/batch_text.h"
-#include "apps/plan/plan_output.h"
 
 namespace orthant {
 namespace {

@@ -103,7 +103,7 @@ OurKeys keys_of(const Config& config) {
 std::vector<std::string> lengths_of(const Settings& settings) {
   return {fmt::format("data.sequence_length={}", settings.data.sequence_length),
           fmt::format("batch.sequences={}", settings.batch.sequences),
-          fmt::format("batch.micro_batch={}", settings.batch.micro_batch)};
+          fmt::format("batch.micro_batch={}", settings.batch.micro_batch.written())};
 }
 
 class Mean {

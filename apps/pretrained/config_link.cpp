@@ -250,7 +250,7 @@ std::int64_t ConfigLink::our_integer(const char* key) {
 
 std::vector<std::string> ConfigLink::unsaid() {
   std::vector<std::string> all = refused_;
-  for (const CoreKey& key : core_keys()) {
+  for (const CoreKey& key : declared_keys(*config_->settings.catalogue)) {
     const std::string name = key.table + "." + key.spec.name;
     if (named_.contains(name) || !of_forward_pass(key, config_->settings)) {
       continue;

@@ -198,7 +198,7 @@ DistilResult distil(const DistilOptions& options, const PluginKeys& plugin_keys,
   run.write_weights(student, StudentTensors(options, teacher, student.settings).all());
   run.finish(student);
   return {.layers = student.settings.model.layers,
-          .d_ffn = student.settings.model.d_ff,
+          .d_ffn = d_ff_of(student.settings),
           .parameters = elements_of(student.settings),
           .teacher_parameters = elements_of(teacher.config().settings),
           .checkpoint = teacher.checkpoint()};

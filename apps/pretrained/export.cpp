@@ -92,7 +92,9 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
   static const Family own{"orthant", "", MoeNames::none, "", {}};
   const ExpertForm form = form_of(twin, origin);
   Settings settings = config.settings;
-  settings.model.output_bias = settings.model.output_bias || twin.zero_output_bias;
+  if (twin.zero_output_bias) {
+    kind_values(settings, "model")["output_bias"] = true;
+  }
   std::vector<TensorPlace> places = tensor_places(twin.family == nullptr ? own : *twin.family, settings, form);
   if (twin.family == nullptr) {
     std::erase_if(places, [](const TensorPlace& place) { return place.ours.starts_with(gate_state_prefix); });

@@ -6,10 +6,12 @@
 #include <map>
 
 #include "core/arch/links.h"
+#include "core/arch/rotary.h"
 #include "core/base/json.h"
 #include "core/base/mapped_file.h"
 #include "core/config/registry.h"
 #include "core/config/value_text.h"
+#include "core/layers/attention.h"
 
 namespace orthant {
 namespace {
@@ -55,7 +57,8 @@ Twin first_of_all(const Config& config) {
 Twin by_other_weights(const Config& config) {
   const Settings& s = config.settings;
   const bool scaled = routed_in(links_of(s)) > 0 && s.moe.weight_scale != 1;
-  const bool half_biased = s.model.attention == "multi_head" && s.model.biases && !s.model.output_bias;
+  const auto keys = read_keys<MultiHeadKeys>(s.model.own);
+  const bool half_biased = s.model.attention == "multi_head" && keys.biases && !keys.output_bias;
   for (const auto& [fold, add_bias] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
     if ((fold && !scaled) || (add_bias && !half_biased)) {
       continue;
@@ -67,7 +70,7 @@ Twin by_other_weights(const Config& config) {
     }
     if (add_bias) {
       other = with_value(std::move(other), "model", "output_bias", true);
-      other.settings.model.output_bias = true;
+      kind_values(other.settings, "model")["output_bias"] = true;
     }
     Twin twin = first_of_all(other);
     if (twin.family != nullptr) {
@@ -100,7 +103,7 @@ OurKeys keys_in(const ConfigLink::Theirs& source, const Family& family, const Or
 // Whether the model is the one of these keys. One that they do not state has its default there.
 bool still_is(const Config& config, const OurKeys& keys) {
   const std::map<std::string, std::string> stated(keys.begin(), keys.end());
-  const std::vector<CoreKey> all = core_keys();
+  const std::vector<CoreKey> all = declared_keys(*config.settings.catalogue);
   return std::all_of(all.begin(), all.end(), [&](const CoreKey& key) {
     const auto found = stated.find(key.table + "." + key.spec.name);
     const std::string was = found != stated.end() ? found->second : toml_text(key.spec.default_value);
@@ -156,7 +159,7 @@ ExpertForm form_of(const Twin& twin, const Origin* origin) {
 }
 
 bool positions_stay(const Settings& settings) {
-  const RopeScaling scaling = settings.model.rope_scaling;
+  const RopeScaling scaling = read_keys<RotaryKeys>(settings.model.own).rope_scaling;
   return scaling == RopeScaling::yarn || scaling == RopeScaling::dynamic || scaling == RopeScaling::longrope;
 }
 

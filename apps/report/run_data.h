@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/json.h"
 #include "apps/report/loss_unit.h"
+#include "core/base/json.h"
 
 namespace orthant::report {
 

@@ -72,6 +72,7 @@ void GatePass::load(const RecordedTokens& of, const RecordedLayer& layer) {
   require(tokens % config_.group_tokens == 0, "{} recorded tokens are not whole groups of {}", tokens,
           config_.group_tokens);
   from_ = {};
+  from_.moe = &settings_.moe;
   from_.logits = uploaded(s_, DType::f32, {tokens, experts}, whole_logits(layer, experts, step_.kept_logits));
   from_.valid = uploaded(s_, DType::u8, {tokens}, of.valid);
   from_.index = uploaded(s_, DType::i64, {tokens}, of.index);

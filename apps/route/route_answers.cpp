@@ -68,11 +68,10 @@ std::vector<bool> recomputed(const Plan& plan, const MemorySettings& memory, int
 // The micro-batches of a rank in a step, counted from 1, where so many share the batch.
 int micro_batches_of(const BatchSettings& batch, int ranks, std::int64_t step) {
   const std::int64_t sequences = sequences_of_step(batch, step - 1);
-  const std::int64_t micro =
-      batch.micro_batch > 0 ? batch.micro_batch : std::max<std::int64_t>(batch.sequences / ranks, 1);
+  const std::int64_t micro = batch.micro_batch.or_else(std::max<std::int64_t>(batch.sequences / ranks, 1));
   if (batch.sequences % ranks != 0 || sequences % (ranks * micro) != 0) {
     throw ConfigError(fmt::format("{} sequences{} do not divide among {} ranks", sequences,
-                                  batch.micro_batch > 0 ? fmt::format(" in micro-batches of {}", micro) : "", ranks));
+                                  batch.micro_batch != 0 ? fmt::format(" in micro-batches of {}", micro) : "", ranks));
   }
   return static_cast<int>(sequences / ranks / micro);
 }

@@ -53,7 +53,7 @@ struct Tokens {
 
 Tokens tokens_of(const BatchSource& source, const Settings& settings) {
   const std::int64_t positions = settings.data.sequence_length;
-  const std::int64_t group = settings.moe.group_tokens;
+  const std::int64_t group = settings.moe.group_tokens.written();
   const std::int64_t a_group = std::max<std::int64_t>(1, group / positions);
   const std::int64_t at_once =
       (std::max<std::int64_t>(1, tokens_of_a_pass / positions) + a_group - 1) / a_group * a_group;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/arch/links.h"
+#include "core/train/built_in_optimizers.h"
 
 namespace orthant {
 namespace {
@@ -258,7 +259,9 @@ Config with_calm_optimizer(Config config, const std::vector<std::string>& keep) 
   const Snapshot first = take_snapshot(one_rank(config, keep), 1);
   const double norm = first.reports[0].grad_norm, clip = optimizer.clip_grad_norm;
   const double scale = clip > 0 && norm > clip ? clip / norm : 1;
-  optimizer.eps = std::max(optimizer.eps, 0.01 * scale * root_mean_square(first.gradients[0], ""));
+  auto keys = read_keys<AdamKeys>(optimizer.own);
+  keys.eps = std::max(keys.eps, 0.01 * scale * root_mean_square(first.gradients[0], ""));
+  write_keys(optimizer.own, keys);
   return config;
 }
 

@@ -43,7 +43,7 @@ class Adversary final : public Gate {
  public:
   Adversary(Pattern pattern, std::int64_t together) : pattern_(pattern), together_(together) {}
 
-  std::vector<GateRefusal> refusals(const Settings& settings) const override {
+  std::vector<Refusal> refusals(const Settings& settings) const override {
     if (settings.moe.experts % together_ == 0) {
       return {};
     }

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <vector>
 
-#include "bench/compare/compare_parts.h"
 #include "apps/report/loss_unit.h"
+#include "bench/compare/compare_parts.h"
 
 namespace orthant::comparing {
 namespace {

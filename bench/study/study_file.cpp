@@ -201,7 +201,7 @@ class StudyReader {
         continue;
       }
       written.insert(member.key);
-      if (auto value = check_value(*spec, 0, fmt::format("[{}] {}", title, member.key), member.value, diagnostics_)) {
+      if (auto value = check_value(*spec, fmt::format("[{}] {}", title, member.key), member.value, diagnostics_)) {
         entries[member.key] = {std::move(*value), member.value.origin};
       }
     }

@@ -183,7 +183,7 @@ std::string allowed_text(const KeySpec& spec) {
   return text;
 }
 
-std::optional<Value> check_value(const KeySpec& spec, std::size_t length, const std::string& name, const Node& node,
+std::optional<Value> check_value(const KeySpec& spec, const std::string& name, const Node& node,
                                  Diagnostics& diagnostics) {
   Checker checker(spec, name, diagnostics);
   return std::visit(
@@ -194,9 +194,10 @@ std::optional<Value> check_value(const KeySpec& spec, std::size_t length, const 
           return std::nullopt;
         }
         if constexpr (is_list<T>) {
-          if (length > 0 && value.size() != length) {
-            diagnostics.add(node.origin, fmt::format("{}: expected {} values, found {}", name, length, value.size()),
-                            fmt::format("write {} values, as in {}", length, toml_text(spec.default_value)));
+          if (spec.length > 0 && value.size() != spec.length) {
+            diagnostics.add(node.origin,
+                            fmt::format("{}: expected {} values, found {}", name, spec.length, value.size()),
+                            fmt::format("write {} values, as in {}", spec.length, toml_text(spec.default_value)));
             return std::nullopt;
           }
         }
@@ -236,7 +237,7 @@ std::optional<Value> written_value(const std::string& name, const Node& node, Di
       default: spec.default_value = std::vector<std::string>();
     }
   }
-  return check_value(spec, 0, name, node, diagnostics);
+  return check_value(spec, name, node, diagnostics);
 }
 
 }  // namespace orthant

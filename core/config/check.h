@@ -13,8 +13,8 @@
 namespace orthant {
 
 // The value with the type of spec.default_value, or nothing after a diagnostic (type, range, choice).
-// `name` is "[table] key". `length`: of a list, 0: any.
-std::optional<Value> check_value(const KeySpec& spec, std::size_t length, const std::string& name, const Node& node,
+// `name` is "[table] key".
+std::optional<Value> check_value(const KeySpec& spec, const std::string& name, const Node& node,
                                  Diagnostics& diagnostics);
 
 // Makes a path, or each of a list, absolute, from the directory of the file that wrote it. False for what is no file

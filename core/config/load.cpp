@@ -15,6 +15,7 @@
 #include "core/config/read_files.h"
 #include "core/config/registry.h"
 #include "core/config/sections.h"
+#include "core/config/suggest.h"
 #include "core/config/validate.h"
 
 namespace orthant {
@@ -36,18 +37,12 @@ bool key_name_ok(const std::string& name) {
 class Loader {
  public:
   Loader(const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds, const FurtherCheck& layout_check)
-      : keys_(core_keys()),
-        plugin_keys_(plugin_keys),
+      : plugin_keys_(plugin_keys),
         plugin_kinds_(plugin_kinds),
         layout_check_(layout_check),
         sources_(std::make_shared<Sources>()),
         diagnostics_(sources_) {
-    for (const CoreKey& key : keys_) {
-      if (core_.empty() || core_.back().title != key.table) {
-        core_.push_back({.title = key.table});
-      }
-      core_.back().keys.push_back({key.spec, key.length});
-    }
+    take_keys(core_keys());
   }
 
   Config load(const std::string& file, const std::vector<std::string>& overrides) {
@@ -58,15 +53,23 @@ class Loader {
     for (Section& plugin : plugins_) {
       ask_keys(plugin);
     }
+    // The plugins' tables first: the kinds that they add bring keys of the other tables.
     for (const SettingsLayer& layer : layers) {
-      check_layer(layer);
+      check_plugins(layer);
     }
     Config config;
     config.file = file;
     config.sources = sources_;
+    for (Section& section : plugins_) {
+      config.plugins.push_back(request_of(section));
+      config.plugins.back().table = Table(section.title, completed(section));
+    }
+    fill_catalogue(config);
+    for (const SettingsLayer& layer : layers) {
+      check_layer(layer);
+    }
     config.element_origins = element_origins_;
     complete(config);
-    fill_catalogue(config);
     // A plugin that was not asked may bring the name.
     if (std::none_of(plugins_.begin(), plugins_.end(), [](const Section& s) { return s.unknown || !s.asked; })) {
       check_kinds(config, keys_, broken_, diagnostics_);
@@ -77,7 +80,7 @@ class Loader {
     imply_vocabulary(config, broken_, diagnostics_);
     // Without any file read, what is missing from it is no news.
     if (!layers.empty()) {
-      validate(config, broken_, diagnostics_);
+      validate(config, keys_, broken_, diagnostics_);
     }
     if (!diagnostics_.empty()) {
       check_layout(config);
@@ -87,6 +90,17 @@ class Loader {
   }
 
  private:
+  void take_keys(std::vector<CoreKey> keys) {
+    keys_ = std::move(keys);
+    core_.clear();
+    for (const CoreKey& key : keys_) {
+      if (core_.empty() || core_.back().title != key.table) {
+        core_.push_back({.title = key.table});
+      }
+      core_.back().keys.push_back(key.spec);
+    }
+  }
+
   static std::string plugin_of(const Section& section) { return section.title.substr(std::string("plugins.").size()); }
 
   Section* find(std::vector<Section>& sections, const std::string& title) {
@@ -153,10 +167,11 @@ class Loader {
       plugins_.push_back({.title = title, .origin = plugin.origin});
       section = &plugins_.back();
     }
-    const KeySpec path_spec{"path", std::string(), "The plugin's library; empty: found by its name."};
+    KeySpec path_spec{"path", std::string(), "The plugin's library; empty: found by its name."};
+    path_spec.file = true;
     for (const Member& member : plugin.value.members) {
       if (member.key == "path") {
-        assign(*section, {path_spec, 0}, member, layer.directory);
+        assign(*section, path_spec, member, layer.directory);
         section->path_set = layer.is_override;
       }
     }
@@ -182,7 +197,7 @@ class Loader {
                                      "digits, '-' and '_'; 'path' is the core's key",
                                      in_quotes(spec.name)));
         } else {
-          plugin.keys.push_back({spec, 0});
+          plugin.keys.push_back(spec);
         }
       }
     } catch (const Error& error) {
@@ -204,16 +219,23 @@ class Loader {
     diagnostics_.add(plugin.origin, fmt::format("[{}] {}", plugin.title, failure.substr(0, end)), rest);
   }
 
+  void check_plugins(const SettingsLayer& layer) {
+    for (const Member& top : layer.root.members) {
+      for (const Member& plugin : top.key == "plugins" ? top.value.members : std::vector<Member>()) {
+        Section* section = find(plugins_, "plugins." + plugin.key);
+        if (section != nullptr && !section->unknown && plugin.value.kind == Node::Kind::table) {
+          check_section(*section, plugin.value, layer.directory);
+        }
+      }
+    }
+  }
+
   void check_layer(const SettingsLayer& layer) {
     for (const Member& top : layer.root.members) {
       if (top.key == "plugins") {
-        for (const Member& plugin : top.value.members) {
-          Section* section = find(plugins_, "plugins." + plugin.key);
-          if (section != nullptr && !section->unknown && plugin.value.kind == Node::Kind::table) {
-            check_section(*section, plugin.value, layer.directory);
-          }
-        }
-      } else if (Section* section = find(core_, top.key)) {
+        continue;
+      }
+      if (Section* section = find(core_, top.key)) {
         if (top.value.kind == Node::Kind::table) {
           section->origin = section->origin.empty() ? top.origin : section->origin;
           check_section(*section, top.value, layer.directory);
@@ -253,15 +275,13 @@ class Loader {
       if (section.title.rfind("plugins.", 0) == 0 && member.key == "path") {
         continue;  // taken by find_plugin
       }
-      if (!section.asked) {
+      const auto declared = std::find_if(section.keys.begin(), section.keys.end(),
+                                         [&](const KeySpec& key) { return key.name == member.key; });
+      if (!section.asked || (declared == section.keys.end() && may_be_of_plugin(section, member.key))) {
         if (auto value = written_value(section.title + "." + member.key, member.value, diagnostics_)) {
           section.written[member.key] = {std::move(*value), member.value.origin};
         }
-        continue;
-      }
-      const auto declared = std::find_if(section.keys.begin(), section.keys.end(),
-                                         [&](const Declared& key) { return key.spec.name == member.key; });
-      if (declared == section.keys.end()) {
+      } else if (declared == section.keys.end()) {
         refuse_key(section, member, core_, plugins_, diagnostics_);
       } else {
         assign(section, *declared, member, directory);
@@ -269,22 +289,27 @@ class Loader {
     }
   }
 
-  void assign(Section& section, const Declared& declared, const Member& member, const fs::path& directory) {
-    const std::string& key = declared.spec.name;
-    auto value = check_value(declared.spec, declared.length, fmt::format("[{}] {}", section.title, key), member.value,
-                             diagnostics_);
+  // A key of a kind whose plugin was not asked, as far as anybody can tell.
+  bool may_be_of_plugin(const Section& section, const std::string& key) const {
+    const bool chooses = std::any_of(keys_.begin(), keys_.end(), [&](const CoreKey& other) {
+      return other.table == section.title && !other.noun.empty();
+    });
+    return chooses && !nearest(key, names_of(section)) &&
+           std::any_of(plugins_.begin(), plugins_.end(), [](const Section& plugin) { return !plugin.asked; });
+  }
+
+  void assign(Section& section, const KeySpec& declared, const Member& member, const fs::path& directory) {
+    const std::string& key = declared.name;
+    auto value = check_value(declared, fmt::format("[{}] {}", section.title, key), member.value, diagnostics_);
     if (!value) {
       broken_.insert(section.title + "." + key);
       return;
     }
-    const bool names_files = (key == "path" && (section.title == "data" || section.title.rfind("plugins.", 0) == 0)) ||
-                             (key == "validation_path" && section.title == "data");
     const bool names_tokenizer = section.title == "data" && key == "tokenizer" && *value != Value(std::string("bytes"));
     const auto* text = std::get_if<std::string>(&*value);
     const bool names_template =
         section.title == "data" && key == "chat_template" && text != nullptr && text->ends_with(".toml");
-    if (names_files || names_tokenizer || names_template || (key == "from" && section.title == "train") ||
-        (key == "teacher" && section.title == "distil") || (key == "reference" && section.title == "preference")) {
+    if (declared.file || names_tokenizer || names_template) {
       if (!make_absolute(*value, directory)) {
         broken_.insert(section.title + "." + key);
         diagnostics_.add(member.value.origin, fmt::format("[{}] {}: not a file name", section.title, key),
@@ -302,14 +327,14 @@ class Loader {
 
   std::map<std::string, Table::Entry> completed(Section& section) {
     std::map<std::string, Table::Entry> entries = section.written;
-    for (const Declared& declared : section.keys) {
-      const bool missing = entries.count(declared.spec.name) == 0;
-      if (missing && declared.spec.required && broken_.count(section.title + "." + declared.spec.name) == 0) {
-        diagnostics_.add(section.origin, fmt::format("[{}] needs the key '{}'", section.title, declared.spec.name),
-                         fmt::format("write {} = ..., {}", declared.spec.name, allowed_text(declared.spec)));
+    for (const KeySpec& declared : section.keys) {
+      const bool missing = entries.count(declared.name) == 0;
+      if (missing && declared.required && broken_.count(section.title + "." + declared.name) == 0) {
+        diagnostics_.add(section.origin, fmt::format("[{}] needs the key '{}'", section.title, declared.name),
+                         fmt::format("write {} = ..., {}", declared.name, allowed_text(declared)));
       }
       if (missing) {
-        entries[declared.spec.name] = {declared.spec.default_value, "default"};
+        entries[declared.name] = {declared.default_value, "default"};
       }
     }
     return entries;
@@ -325,13 +350,9 @@ class Loader {
       }
       config.tables.emplace_back(section.title, std::move(entries));
     }
-    for (Section& section : plugins_) {
-      config.plugins.push_back(request_of(section));
-      config.plugins.back().table = Table(section.title, completed(section));
-    }
   }
 
-  // The core's kinds, and those of the plugins in the order of their tables.
+  // The core's kinds, and those of the plugins in the order of their tables; and the keys of all.
   void fill_catalogue(Config& config) {
     const std::shared_ptr<Catalogue> catalogue = built_in_catalogue();
     for (std::size_t i = 0; i < plugins_.size(); ++i) {
@@ -346,6 +367,11 @@ class Loader {
       }
     }
     config.settings.catalogue = catalogue;
+    take_keys(declared_keys(*catalogue, [&](const Catalogue::Entry& kind, const std::string& problem) {
+      if (const Section* plugin = find(plugins_, "plugins." + kind.plugin)) {
+        report(*plugin, fmt::format("{} declares a key that it cannot have: {}", in_quotes(kind.name), problem));
+      }
+    }));
   }
 
   static constexpr std::size_t most_plugins = 64;

@@ -99,16 +99,32 @@ std::string key_line(const KeySpec& spec, const std::string& allowed) {
                      toml_text(spec.default_value), allowed, spec.help);
 }
 
+// A table of the core in the documentation's order; at its end what a kind reads whose plugin was not asked.
+std::vector<std::pair<std::string, const Table::Entry*>> in_order(const Table& table,
+                                                                  const std::vector<CoreKey>& keys) {
+  std::vector<std::pair<std::string, const Table::Entry*>> entries;
+  std::map<std::string, Table::Entry> left = table.entries();
+  for (const CoreKey& key : keys) {
+    if (key.table == table.path()) {
+      entries.emplace_back(key.spec.name, &table.entries().at(key.spec.name));
+      left.erase(key.spec.name);
+    }
+  }
+  for (const auto& [name, entry] : left) {
+    entries.emplace_back(name, &table.entries().at(name));
+  }
+  return entries;
+}
+
 }  // namespace
 
 std::string resolved_toml(const Config& config) {
   std::string text;
+  const std::vector<CoreKey> keys = declared_keys(*config.settings.catalogue);
   for (const Table& table : config.tables) {
     text += fmt::format("[{}]\n", table.path());
-    for (const CoreKey& key : core_keys()) {
-      if (key.table == table.path()) {
-        text += line(key.spec.name, table.entries().at(key.spec.name));
-      }
+    for (const auto& [name, entry] : in_order(table, keys)) {
+      text += line(toml_key(name), *entry);
     }
     text += "\n";
   }
@@ -125,11 +141,10 @@ std::string resolved_toml(const Config& config) {
 
 std::string resolved_json(const Config& config) {
   Json all = Json::object();
+  const std::vector<CoreKey> keys = declared_keys(*config.settings.catalogue);
   for (const Table& table : config.tables) {
-    for (const CoreKey& key : core_keys()) {
-      if (key.table == table.path()) {
-        all[table.path()][key.spec.name] = to_json(table.entries().at(key.spec.name).value);
-      }
+    for (const auto& [name, entry] : in_order(table, keys)) {
+      all[table.path()][name] = to_json(entry->value);
     }
   }
   all["plugins"] = Json::object();
@@ -142,7 +157,7 @@ std::string resolved_json(const Config& config) {
   return all.dump(2) + "\n";
 }
 
-std::string schema_json(const PluginKeyList& plugins) {
+std::string schema_json(const PluginKeyList& plugins, const Catalogue& catalogue) {
   Json schema = table_schema();
   schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
   schema["title"] = "Orthant configuration";
@@ -150,7 +165,7 @@ std::string schema_json(const PluginKeyList& plugins) {
   const Json file{{"type", "string"}};
   tables["extends"] = Json{{"anyOf", {Json{{"type", "array"}, {"items", file}}, file}},
                            {"description", "Files whose values this one starts from."}};
-  for (const CoreKey& key : core_keys()) {
+  for (const CoreKey& key : declared_keys(catalogue)) {
     if (!tables.contains(key.table)) {
       tables[key.table] = table_schema();
     }
@@ -178,10 +193,10 @@ std::string key_row(const KeySpec& spec) {
   return key_line(spec, range_text(spec));
 }
 
-std::string keys_markdown() {
+std::string keys_markdown(const Catalogue& catalogue) {
   std::string text;
   std::string table;
-  for (const CoreKey& key : core_keys()) {
+  for (const CoreKey& key : declared_keys(catalogue)) {
     if (key.table != table) {
       table = key.table;
       text +=

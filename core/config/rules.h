@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config/config.h"
@@ -49,6 +50,16 @@ class Rules {
   const Config& config_;
   const std::set<std::string>& broken_;
   Diagnostics& diagnostics_;
+};
+
+// What a kind refuses, gathered.
+struct Refusals {
+  std::vector<Refusal> found;
+  void expect(bool holds, std::vector<std::string> keys, std::string message, std::string advice) {
+    if (!holds) {
+      found.push_back({std::move(keys), std::move(message), std::move(advice)});
+    }
+  }
 };
 
 // "4 or 8": the divisors of `value` nearest to `wanted`, from below and from above.

@@ -22,7 +22,7 @@ std::string tables_with(const std::string& key, const std::string& except, const
   for (const std::vector<Section>* sections : {&core, &plugins}) {
     for (const Section& section : *sections) {
       const bool has = std::any_of(section.keys.begin(), section.keys.end(),
-                                   [&](const Declared& declared) { return declared.spec.name == key; });
+                                   [&](const KeySpec& declared) { return declared.name == key; });
       if (has && section.title != except) {
         tables += (tables.empty() ? "[" : " or [") + section.title + "]";
       }
@@ -59,15 +59,20 @@ void refuse_top(const Member& top, const std::vector<Section>& core, const std::
   diagnostics.add(top.origin, fmt::format("{} is outside of any table", in_quotes(top.key)), advice);
 }
 
-void refuse_key(const Section& section, const Member& member, const std::vector<Section>& core,
-                const std::vector<Section>& plugins, Diagnostics& diagnostics) {
+std::vector<std::string> names_of(const Section& section) {
   std::vector<std::string> names;
-  for (const Declared& declared : section.keys) {
-    names.push_back(declared.spec.name);
+  for (const KeySpec& declared : section.keys) {
+    names.push_back(declared.name);
   }
   if (section.title.rfind("plugins.", 0) == 0) {
     names.push_back("path");
   }
+  return names;
+}
+
+void refuse_key(const Section& section, const Member& member, const std::vector<Section>& core,
+                const std::vector<Section>& plugins, Diagnostics& diagnostics) {
+  const std::vector<std::string> names = names_of(section);
   std::string advice;
   const std::string owners = tables_with(member.key, section.title, core, plugins);
   if (const auto near = nearest(member.key, names)) {

@@ -1,7 +1,6 @@
 // The tables of a configuration while it is read, and what is said of keys that no table has.
 #pragma once
 
-#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,15 +11,9 @@
 
 namespace orthant {
 
-// How a key of a table is declared, whether by the core or by a plugin.
-struct Declared {
-  KeySpec spec;
-  std::size_t length = 0;
-};
-
 struct Section {
   std::string title;  // "run", "plugins.data"
-  std::vector<Declared> keys = {};
+  std::vector<KeySpec> keys = {};
   std::map<std::string, Table::Entry> written = {};
   std::string origin = {};  // of its first header
   bool unknown = false;     // the plugin's keys could not be asked for
@@ -31,6 +24,9 @@ struct Section {
 // A table or a key that stands outside of any table, and is none.
 void refuse_top(const Member& top, const std::vector<Section>& core, const std::vector<Section>& plugins,
                 Diagnostics& diagnostics);
+
+// Its keys, and a plugin's path.
+std::vector<std::string> names_of(const Section& section);
 
 // A key that its table does not have.
 void refuse_key(const Section& section, const Member& member, const std::vector<Section>& core,

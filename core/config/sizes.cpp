@@ -1,3 +1,4 @@
+#include <orthant/part.h>
 #include <orthant/settings.h>
 
 #include <algorithm>
@@ -5,39 +6,65 @@
 
 namespace orthant {
 
+const KeyValues& kind_values(const ModelSettings& model) {
+  return model.own;
+}
+
+const KeyValues& kind_values(const MoeSettings& moe) {
+  return moe.own;
+}
+
+const KeyValues& kind_values(const OptimizerSettings& optimizer) {
+  return optimizer.own;
+}
+
+KeyValues& kind_values(Settings& s, const std::string& table) {
+  return table == "model"       ? s.model.own
+         : table == "moe"       ? s.moe.own
+         : table == "optimizer" ? s.optimizer.own
+                                : s.own[table];
+}
+
+const KeyValues& kind_values(const Settings& s, const std::string& table) {
+  static const KeyValues none;
+  const auto found = s.own.find(table);
+  return table == "model"       ? s.model.own
+         : table == "moe"       ? s.moe.own
+         : table == "optimizer" ? s.optimizer.own
+         : found == s.own.end() ? none
+                                : found->second;
+}
+
 std::int64_t kv_heads_of(const Settings& s) {
-  return s.model.kv_heads == 0 ? s.model.heads : s.model.kv_heads;
+  return s.model.kv_heads.or_else(s.model.heads);
 }
 
 std::int64_t head_dim_of(const Settings& s) {
-  if (s.model.attention == "latent") {
-    return s.model.qk_nope_head_dim + s.model.qk_rope_head_dim;
-  }
-  return s.model.head_dim == 0 ? s.model.d_model / s.model.heads : s.model.head_dim;
+  return s.catalogue->get<AttentionPart>(s.model.attention).head_dim(s);
 }
 
 std::int64_t rotary_channels_of(const Settings& s) {
-  return s.model.rotary_channels == 0 ? head_dim_of(s) : s.model.rotary_channels;
+  return s.model.rotary_channels.or_else(head_dim_of(s));
 }
 
 std::int64_t d_ff_of(const Settings& s) {
-  return s.model.d_ff == 0 ? 4 * s.model.d_model : s.model.d_ff;
+  return s.model.d_ff.or_else(4 * s.model.d_model);
 }
 
 std::int64_t d_expert_of(const Settings& s) {
-  return s.moe.d_expert == 0 ? d_ff_of(s) : s.moe.d_expert;
+  return s.moe.d_expert.or_else(d_ff_of(s));
 }
 
 std::int64_t d_shared_of(const Settings& s) {
-  return s.moe.d_shared == 0 ? s.moe.shared_experts * d_expert_of(s) : s.moe.d_shared;
+  return s.moe.d_shared.or_else(s.moe.shared_experts * d_expert_of(s));
 }
 
 std::int64_t group_tokens_of(const Settings& s) {
-  return s.moe.group_tokens == 0 ? s.data.sequence_length : s.moe.group_tokens;
+  return s.moe.group_tokens.or_else(s.data.sequence_length);
 }
 
 std::int64_t micro_batch_of(const Settings& s, std::int64_t sequences) {
-  return s.batch.micro_batch == 0 ? sequences : s.batch.micro_batch;
+  return s.batch.micro_batch.or_else(sequences);
 }
 
 std::vector<std::string> validation_names_of(const Settings& s) {

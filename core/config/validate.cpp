@@ -99,16 +99,6 @@ void check_rates(const OptimizerSettings& o, Rules& rules) {
 
 void check_optimizer(const Settings& s, Rules& rules) {
   const OptimizerSettings& o = s.optimizer;
-  const bool inside = std::all_of(o.betas.begin(), o.betas.end(), [](double beta) { return beta > 0 && beta < 1; });
-  rules.expect(inside, {"optimizer.betas"},
-               fmt::format("[optimizer] betas: {} and {} are not both between 0 and 1", o.betas[0], o.betas[1]),
-               "write two numbers above 0 and below 1, as in [0.9, 0.95]");
-  rules.expect(o.momentum < 1, {"optimizer.momentum"},
-               fmt::format("[optimizer] momentum: {} never forgets", o.momentum),
-               "write a number of at least 0 and below 1");
-  rules.expect(positive_float(o.eps), {"optimizer.eps"},
-               fmt::format("[optimizer] eps: {} is not above 0 in single precision", o.eps),
-               "write a small number such as 1e-8");
   rules.expect(o.lr > 0, {"optimizer.lr"}, "[optimizer] lr: a learning rate of 0 learns nothing",
                "write a number above 0");
   rules.expect(o.min_lr <= o.lr, {"optimizer.min_lr", "optimizer.lr"},
@@ -154,19 +144,26 @@ void check_memory(const MemorySettings& memory, Rules& rules) {
                                          : "write recompute = \"full\" (or \"selective\"), or leave it out");
 }
 
-void check_distil(const Settings& s, Rules& rules) {
-  rules.expect(s.distil.weight > 0, {"distil.weight"}, "[distil] weight: with 0 the teacher changes nothing",
-               "write a number above 0 and at most 1, or leave out [distil]");
-  rules.expect(positive_float(s.distil.temperature), {"distil.temperature"},
-               fmt::format("[distil] temperature: {} is not above 0", s.distil.temperature),
-               "write 1, or more to weigh what is unlikely");
+// What a kind says of the value of one of its keys, whether it is chosen or not.
+void check_values(const Config& config, const std::vector<CoreKey>& keys, Rules& rules) {
+  for (const CoreKey& key : keys) {
+    const Value& value = config.table(key.table).entries().at(key.spec.name).value;
+    if (const std::string wrong = key.wrong ? key.wrong(value) : ""; !wrong.empty()) {
+      const std::size_t end = std::min(wrong.find('\n'), wrong.size());
+      rules.expect(false, {key.table + "." + key.spec.name},
+                   fmt::format("[{}] {}: {}", key.table, key.spec.name, wrong.substr(0, end)),
+                   wrong.substr(std::min(end + 1, wrong.size())));
+    }
+  }
 }
 
 // A configuration that a run keeps has the whole table, and commands that read it put "synthetic" for its data.
-void check_preference(const Settings& s, Rules& rules) {
-  const PreferenceSettings &p = s.preference, usual;
-  const bool asked = !p.reference.empty() || p.loss != usual.loss || p.beta != usual.beta || p.label_smoothing != 0 ||
-                     p.nll_weight != 0;
+void check_preference(const Config& config, const std::vector<CoreKey>& keys, Rules& rules) {
+  const Settings& s = config.settings;
+  const bool asked = std::any_of(keys.begin(), keys.end(), [&](const CoreKey& key) {
+    return key.table == "preference" &&
+           config.table(key.table).entries().at(key.spec.name).value != key.spec.default_value;
+  });
   rules.expect(!asked || s.data.source == "synthetic" || s.data.source == "pairs", {"data.source"},
                fmt::format("[data] source: [preference] compares pairs of answers, and \"{}\" has none", s.data.source),
                "write source = \"pairs\", or leave out [preference]");
@@ -177,11 +174,14 @@ void check_objective(const Settings& s, Rules& rules) {
     return;  // its plugin was not asked, or the name is refused by itself
   }
   const Objective& objective = objective_of(s);
-  for (const ObjectiveRefusal& refusal : objective.refusals(s)) {
+  for (const Refusal& refusal : objective.refusals(s)) {
     rules.expect(false, refusal.keys, refusal.message, refusal.advice);
   }
   const ReferenceModel reference = objective.reference(s);
-  rules.expect(s.distil.teacher.empty() || s.train.objective.empty() || reference.folder == s.distil.teacher,
+  const KeyValues& distil = kind_values(s, "distil");
+  const auto teacher = distil.find("teacher");
+  const std::string named = teacher == distil.end() ? "" : std::get<std::string>(teacher->second);
+  rules.expect(named.empty() || s.train.objective.empty() || reference.folder == named,
                {"train.objective", "distil.teacher"},
                fmt::format("[train] objective: \"{}\" does not learn from [distil] teacher", s.train.objective),
                "leave objective out, or [distil]");
@@ -193,7 +193,7 @@ void check_objective(const Settings& s, Rules& rules) {
 
 void check_model_kind(const Settings& s, Rules& rules) {
   if (s.catalogue->has<ModelKind>(s.model.kind)) {  // else its plugin was not asked, or the name is refused by itself
-    for (const ModelRefusal& refusal : s.catalogue->get<ModelKind>(s.model.kind).refusals(s)) {
+    for (const Refusal& refusal : s.catalogue->get<ModelKind>(s.model.kind).refusals(s)) {
       rules.expect(false, refusal.keys, refusal.message, refusal.advice);
     }
   }
@@ -239,7 +239,8 @@ std::vector<std::string> warnings(const Settings& s) {
   return found;
 }
 
-void validate(const Config& config, const std::set<std::string>& broken, Diagnostics& diagnostics) {
+void validate(const Config& config, const std::vector<CoreKey>& keys, const std::set<std::string>& broken,
+              Diagnostics& diagnostics) {
   Rules rules(config, broken, diagnostics);
   check_run(config.settings.run, rules);
   check_graphs(config, rules);
@@ -248,8 +249,8 @@ void validate(const Config& config, const std::set<std::string>& broken, Diagnos
   check_moe(config, rules);
   check_optimizer(config.settings, rules);
   check_memory(config.settings.memory, rules);
-  check_distil(config.settings, rules);
-  check_preference(config.settings, rules);
+  check_values(config, keys, rules);
+  check_preference(config, keys, rules);
   check_objective(config.settings, rules);
   check_model_kind(config.settings, rules);
 }

@@ -224,7 +224,7 @@ void check_data(const Config& config, Rules& rules) {
                            "(2^62)",
                            s.run.steps, largest, s.data.sequence_length),
                "write fewer");
-  const std::int64_t micro = s.batch.micro_batch;
+  const std::int64_t micro = s.batch.micro_batch.written();
   rules.expect(
       micro == 0 || s.batch.sequences % micro == 0, {"batch.micro_batch", "batch.sequences"},
       fmt::format("[batch] micro_batch: {} does not divide the {} sequences of a step", micro, s.batch.sequences),

@@ -1,123 +1,22 @@
 #include "core/config/validate_model.h"
 
 #include <orthant/gate.h>
+#include <orthant/part.h>
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "core/config/refusals_of_heads.h"
 #include "core/config/validate_rope.h"
 #include "router/rules/gate.h"
 
 namespace orthant {
 namespace {
 
-// Of attention whose heads share the width of the model among them.
-void check_heads(const ModelSettings& m, Rules& rules) {
-  const bool heads_divide = m.head_dim > 0 || m.d_model % m.heads == 0;
-  rules.expect(
-      heads_divide, {"model.heads", "model.d_model"},
-      fmt::format("[model] heads: {} does not divide d_model {}", m.heads, m.d_model),
-      fmt::format("write {} heads, or a d_model that is a multiple of {}", divisors_near(m.d_model, m.heads), m.heads));
-  const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.d_model / m.heads;
-  const bool turns = heads_divide && m.positions == Positions::rotary;
-  rules.expect(!turns || m.head_dim > 0 || head_dim % 2 == 0, {"model.heads", "model.d_model", "model.positions"},
-               fmt::format("[model] heads: rotary positions turn pairs, but a head has {} / {} = {} dimensions",
-                           m.d_model, m.heads, head_dim),
-               "write heads that leave an even number of dimensions, or positions = \"learned\"");
-  rules.expect(!turns || m.head_dim % 2 == 0, {"model.head_dim", "model.positions"},
-               fmt::format("[model] head_dim: rotary positions turn pairs, {} is odd", m.head_dim),
-               "write an even number, or positions = \"learned\"");
-  rules.expect(!turns || (m.rotary_channels % 2 == 0 && m.rotary_channels <= head_dim),
-               {"model.rotary_channels", m.head_dim > 0 ? "model.head_dim" : "model.d_model"},
-               fmt::format("[model] rotary_channels: rotary positions turn pairs of a head's {} channels, not {}",
-                           head_dim, m.rotary_channels),
-               fmt::format("write an even number up to {}, or 0 for all", head_dim));
-  rules.expect(m.kv_heads == 0 || m.heads % m.kv_heads == 0, {"model.kv_heads", "model.heads"},
-               fmt::format("[model] kv_heads: {} does not divide heads {}", m.kv_heads, m.heads),
-               fmt::format("write {}, or 0 for as many as heads",
-                           divisors_near(m.heads, std::max<std::int64_t>(m.kv_heads, 1))));
-  rules.expect(m.qk_norm || m.qk_norm_over == QkNormOver::head, {"model.qk_norm_over", "model.qk_norm"},
-               "[model] qk_norm_over: queries and keys are not normalised",
-               "write qk_norm = true, or leave qk_norm_over out");
-  rules.expect(m.qk_norm || !m.qk_norm_rotated, {"model.qk_norm_rotated", "model.qk_norm"},
-               "[model] qk_norm_rotated: queries and keys are not normalised",
-               "write qk_norm = true, or leave qk_norm_rotated out");
-  rules.expect(m.latent_norm_eps == 0, {"model.latent_norm_eps", "model.attention"},
-               "[model] latent_norm_eps: only attention \"latent\" has such norms", "leave it out");
-}
-
-// A setting that latent attention does not read.
-struct OtherKind {
-  const char* key;
-  bool same;  // as by default
-  const char* advice;
-};
-
-void refuse_latent_sizes(const ModelSettings& m, Rules& rules) {
-  const std::pair<const char*, std::int64_t> keys[] = {{"q_lora_rank", m.q_lora_rank},
-                                                       {"kv_lora_rank", m.kv_lora_rank},
-                                                       {"qk_nope_head_dim", m.qk_nope_head_dim},
-                                                       {"qk_rope_head_dim", m.qk_rope_head_dim},
-                                                       {"v_head_dim", m.v_head_dim}};
-  for (const auto& [key, value] : keys) {
-    rules.expect(value == 0, {fmt::format("model.{}", key), "model.attention"},
-                 fmt::format("[model] {}: attention \"multi_head\" takes no notice of it", key),
-                 "write attention = \"latent\", or leave it out");
-  }
-}
-
-void check_latent(const ModelSettings& m, Rules& rules) {
-  const OtherKind keys[] = {
-      {"kv_heads", m.kv_heads == 0 || m.kv_heads == m.heads, "every head has keys and values: leave it out"},
-      {"head_dim", m.head_dim == 0, "write qk_nope_head_dim, qk_rope_head_dim and v_head_dim"},
-      {"rotary_channels", m.rotary_channels == 0, "write qk_rope_head_dim"},
-      {"qk_norm", !m.qk_norm, "what is compressed is normalised as it is: leave it out"},
-      {"qk_norm_over", m.qk_norm_over == QkNormOver::head, "leave it out"},
-      {"qk_norm_rotated", !m.qk_norm_rotated, "leave it out"},
-      {"attention_softcap", m.attention_softcap == 0, "leave it out"},
-      {"biases", !m.biases, "leave it out"},
-      {"output_bias", !m.output_bias, "leave it out"},
-      {"attention_sinks", !m.attention_sinks, "leave it out"}};
-  for (const OtherKind& one : keys) {
-    rules.expect(one.same, {fmt::format("model.{}", one.key), "model.attention"},
-                 fmt::format("[model] {}: attention \"latent\" takes no notice of it", one.key), one.advice);
-  }
-  const auto needed = [&](const char* key, std::int64_t value) {
-    rules.expect(value > 0, {fmt::format("model.{}", key), "model.attention"},
-                 fmt::format("[model] {}: attention \"latent\" needs it", key),
-                 fmt::format("write {} = N, N above 0, or attention = \"multi_head\"", key));
-  };
-  needed("kv_lora_rank", m.kv_lora_rank);
-  needed("qk_nope_head_dim", m.qk_nope_head_dim);
-  needed("qk_rope_head_dim", m.qk_rope_head_dim);
-  needed("v_head_dim", m.v_head_dim);
-  rules.expect(m.qk_rope_head_dim % 2 == 0, {"model.qk_rope_head_dim"},
-               fmt::format("[model] qk_rope_head_dim: rotary positions turn pairs, {} is odd", m.qk_rope_head_dim),
-               "write an even number");
-  rules.expect(m.v_head_dim <= m.qk_nope_head_dim + m.qk_rope_head_dim,
-               {"model.v_head_dim", "model.qk_nope_head_dim", "model.qk_rope_head_dim"},
-               fmt::format("[model] v_head_dim: {} channels are more than the {} + {} of a key head", m.v_head_dim,
-                           m.qk_nope_head_dim, m.qk_rope_head_dim),
-               fmt::format("write at most {}", m.qk_nope_head_dim + m.qk_rope_head_dim));
-}
-
-// What only the built-in kinds do.
-void refuse_of_built_in(const ModelSettings& m, Rules& rules) {
-  const OtherKind keys[] = {
-      {"attention_sinks", !m.attention_sinks, "leave it out, or write attention = \"multi_head\""},
-      {"attention_softcap", m.attention_softcap == 0, "leave it out, or write attention = \"multi_head\""},
-      {"attention_scale", m.attention_scale == 0, "leave it out, or write attention = \"multi_head\" or \"latent\""},
-      {"full_attention_every", m.full_attention_every == 0,
-       "leave it out, or write attention = \"multi_head\" or \"latent\""}};
-  for (const OtherKind& one : keys) {
-    rules.expect(one.same, {fmt::format("model.{}", one.key), "model.attention"},
-                 fmt::format("[model] {}: attention \"{}\" takes no notice of it", one.key, m.attention), one.advice);
-  }
-}
-
-void check_attention(const ModelSettings& m, Rules& rules) {
+void check_attention(const Settings& s, Rules& rules) {
+  const ModelSettings& m = s.model;
   rules.expect(m.sliding_window > 0 || m.full_attention_every == 0,
                {"model.full_attention_every", "model.sliding_window"},
                "[model] full_attention_every: there is no window that some blocks could do without",
@@ -125,19 +24,15 @@ void check_attention(const ModelSettings& m, Rules& rules) {
   rules.expect(m.full_attention_every != 1, {"model.full_attention_every", "model.sliding_window"},
                "[model] full_attention_every: with 1 no block has the window",
                "leave sliding_window and full_attention_every out, or write 2 or more");
-  if (m.attention == "latent") {
-    return check_latent(m, rules);
+  for (const Refusal& refusal : s.catalogue->has<AttentionPart>(m.attention)
+                                    ? s.catalogue->get<AttentionPart>(m.attention).refusals(s)
+                                    : refusals_of_heads(s)) {
+    rules.expect(false, refusal.keys, refusal.message, refusal.advice);
   }
-  if (m.attention == "multi_head") {
-    refuse_latent_sizes(m, rules);
-  } else {
-    refuse_of_built_in(m, rules);
-  }
-  check_heads(m, rules);
 }
 
 void check_group_tokens(const Settings& s, Rules& rules) {
-  const std::int64_t group = s.moe.group_tokens;
+  const std::int64_t group = s.moe.group_tokens.written();
   const std::int64_t length = s.data.sequence_length;
   const std::vector<std::string> keys = {"moe.group_tokens", "data.sequence_length", "batch.micro_batch",
                                          "batch.sequences"};
@@ -154,7 +49,7 @@ void check_group_tokens(const Settings& s, Rules& rules) {
   const std::int64_t sequences = group / length;
   rules.expect(group % length != 0 || micro % sequences == 0, keys,
                fmt::format("[moe] group_tokens: {} is {} sequences, which do not divide the {} of a {}", group,
-                           sequences, micro, s.batch.micro_batch > 0 ? "micro-batch" : "step"),
+                           sequences, micro, s.batch.micro_batch != 0 ? "micro-batch" : "step"),
                fmt::format("write {} times a divisor of {}", length, micro));
 }
 
@@ -191,7 +86,7 @@ void check_gate(const Gate& gate, const Settings& s, Rules& rules) {
   rules.expect(m.top_k <= max_top_k || !tokens_choose, {"moe.top_k"},
                fmt::format("[moe] top_k: {} is above the {} experts that a token may choose", m.top_k, max_top_k),
                fmt::format("write a top_k of at most {}", max_top_k));
-  for (const GateRefusal& refusal : gate.refusals(s)) {
+  for (const Refusal& refusal : gate.refusals(s)) {
     rules.expect(false, refusal.keys, refusal.message, refusal.advice);
   }
 }
@@ -214,12 +109,6 @@ void check_factors(const Settings& s, Rules& rules) {
   expect("logit_divisor", m.logit_divisor, false);
   expect("logit_softcap", m.logit_softcap, true);
   expect("attention_scale", m.attention_scale, true);
-  expect("attention_softcap", m.attention_softcap, true);
-  expect("latent_norm_eps", m.latent_norm_eps, true);
-  rules.expect(m.attention_softcap == 0 || s.run.device == "cpu" || s.run.device == "guarded",
-               {"model.attention_softcap", "run.device"},
-               fmt::format("[model] attention_softcap: the device \"{}\" does not compute it", s.run.device),
-               "write device = \"cpu\" in [run], or leave it out");
   rules.expect(!m.head_bias || m.mtp_depth == 0, {"model.head_bias", "model.mtp_depth"},
                "[model] head_bias: the depths of multi-token prediction have no such bias",
                "leave mtp_depth or head_bias out");
@@ -229,7 +118,7 @@ void check_factors(const Settings& s, Rules& rules) {
 
 void check_model(const Settings& s, Rules& rules) {
   const ModelSettings& m = s.model;
-  check_attention(m, rules);
+  check_attention(s, rules);
   check_factors(s, rules);
   rules.expect(s.data.source != "text" || s.data.tokenizer != "bytes" || m.vocab_size >= 256,
                {"model.vocab_size", "data.tokenizer"},
@@ -249,7 +138,7 @@ void check_model(const Settings& s, Rules& rules) {
   rules.expect(finite_float(s.train.mtp_weight), {"train.mtp_weight"},
                fmt::format("[train] mtp_weight: {} is infinite in single precision", s.train.mtp_weight),
                "write a number such as 0.3");
-  check_rope(m, rules);
+  check_rope(s, rules);
 }
 
 void check_moe(const Config& config, Rules& rules) {
@@ -275,7 +164,9 @@ void check_moe(const Config& config, Rules& rules) {
   rules.expect(finite_float(m.weight_scale), {"moe.weight_scale"},
                fmt::format("[moe] weight_scale: {} is infinite in single precision", m.weight_scale),
                "write a number such as 2.5");
-  rules.expect(m.expert_groups > 1 || m.group_score == GroupScore::top2_sum, {"moe.group_score", "moe.expert_groups"},
+  const auto keys = read_keys<ChoiceKeys>(m.own);
+  rules.expect(keys.expert_groups > 1 || keys.group_score == GroupScore::top2_sum,
+               {"moe.group_score", "moe.expert_groups"},
                "[moe] group_score: there is one group of experts, and nothing to rank",
                "write expert_groups, or leave group_score out");
   rules.expect(m.shared_experts > 0 || m.d_shared == 0, {"moe.d_shared", "moe.shared_experts"},
@@ -285,7 +176,7 @@ void check_moe(const Config& config, Rules& rules) {
   rules.expect(m.zero_experts > 0 || m.zero_expert == ZeroExpert::zero, {"moe.zero_expert", "moe.zero_experts"},
                "[moe] zero_expert: there are no zero-computation experts",
                "write zero_experts = N, or leave zero_expert out");
-  rules.expect(m.zero_experts == 0 || m.expert_groups == 1, {"moe.zero_experts", "moe.expert_groups"},
+  rules.expect(m.zero_experts == 0 || keys.expert_groups == 1, {"moe.zero_experts", "moe.expert_groups"},
                "[moe] zero_experts: they belong to no group of experts", "leave out expert_groups, or zero_experts");
   rules.expect(m.zero_experts == 0 || s.run.record_routing == 0, {"run.record_routing", "moe.zero_experts"},
                "[run] record_routing: routing to zero-computation experts cannot be recorded",

@@ -1,5 +1,7 @@
 #include "core/config/validate_rope.h"
 
+#include <orthant/part.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -16,8 +18,8 @@ struct RopeKey {
   std::set<RopeScaling> readers;
 };
 
-void check_rope_readers(const ModelSettings& m, Rules& rules) {
-  const ModelSettings d;
+void check_rope_readers(const RotaryKeys& m, Rules& rules) {
+  const RotaryKeys d;
   using enum RopeScaling;
   const RopeKey keys[] = {
       {"rope_factor", m.rope_factor == d.rope_factor, {linear, llama3, yarn, longrope, dynamic}},
@@ -46,11 +48,12 @@ void check_rope_readers(const ModelSettings& m, Rules& rules) {
   }
 }
 
-void check_longrope(const ModelSettings& m, Rules& rules) {
-  const std::int64_t head = m.attention == "latent" ? m.qk_rope_head_dim
-                            : m.head_dim > 0        ? m.head_dim
-                                                    : m.d_model / std::max<std::int64_t>(m.heads, 1);
-  const std::int64_t pairs = (m.rotary_channels > 0 ? m.rotary_channels : head) / 2;
+void check_longrope(const Settings& s, const RotaryKeys& m, Rules& rules) {
+  const bool known = s.catalogue->has<AttentionPart>(s.model.attention);
+  const std::int64_t width = s.model.d_model / std::max<std::int64_t>(s.model.heads, 1);
+  const std::int64_t pairs = (known ? s.catalogue->get<AttentionPart>(s.model.attention).rotary_channels(s)
+                                    : s.model.rotary_channels.or_else(s.model.head_dim.or_else(width))) /
+                             2;
   rules.expect(m.rope_original_positions != 1, {"model.rope_original_positions"},
                "[model] rope_original_positions: \"longrope\" divides by its logarithm, which is 0",
                "write the length of the first training's sequences, such as 4096");
@@ -72,15 +75,16 @@ void check_longrope(const ModelSettings& m, Rules& rules) {
 
 }  // namespace
 
-void check_rope(const ModelSettings& m, Rules& rules) {
+void check_rope(const Settings& s, Rules& rules) {
+  const auto m = read_keys<RotaryKeys>(s.model.own);
   rules.expect(m.rope_theta > 0, {"model.rope_theta"},
                fmt::format("[model] rope_theta: {} is not above 0", m.rope_theta), "write a number such as 10000");
-  const bool rotary = m.positions == Positions::rotary;
+  const bool rotary = s.model.positions == Positions::rotary;
   rules.expect(rotary || !m.rope_interleaved, {"model.rope_interleaved", "model.positions"},
                "[model] rope_interleaved: positions are not rotary", "write positions = \"rotary\", or leave it out");
-  rules.expect(rotary || m.rotary_channels == 0, {"model.rotary_channels", "model.positions"},
+  rules.expect(rotary || s.model.rotary_channels == 0, {"model.rotary_channels", "model.positions"},
                "[model] rotary_channels: positions are not rotary", "write positions = \"rotary\", or leave it out");
-  rules.expect(m.rope_local_theta == 0 || (rotary && m.sliding_window > 0),
+  rules.expect(m.rope_local_theta == 0 || (rotary && s.model.sliding_window > 0),
                {"model.rope_local_theta", "model.sliding_window", "model.positions"},
                "[model] rope_local_theta: no block has a window and rotary positions",
                "write sliding_window and positions = \"rotary\", or leave it out");
@@ -102,7 +106,7 @@ void check_rope(const ModelSettings& m, Rules& rules) {
                  "write the smaller number here, as in 1 and 4");
   }
   if (m.rope_scaling == RopeScaling::longrope) {
-    check_longrope(m, rules);
+    check_longrope(s, m, rules);
   }
   if (m.rope_scaling == RopeScaling::yarn) {
     rules.expect(m.rope_theta > 1, {"model.rope_theta", "model.rope_scaling"},

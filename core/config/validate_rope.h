@@ -5,6 +5,6 @@
 
 namespace orthant {
 
-void check_rope(const ModelSettings& model, Rules& rules);
+void check_rope(const Settings& settings, Rules& rules);
 
 }  // namespace orthant

@@ -47,6 +47,7 @@ double query_scale(const ModelSettings& m, std::int64_t head_dim) {
 
 std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) const {
   const Settings& s = place.settings;
+  const auto keys = read_keys<MultiHeadKeys>(s.model.own);
   const std::int64_t c = head_dim_of(s), d = s.model.d_model, h = s.model.heads, kv = kv_heads_of(s);
   std::vector<ParamSpec> specs;
   auto by_head = [&](ParamSpec p, std::int64_t heads) {
@@ -69,28 +70,28 @@ std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) co
     return ParamSpec{
         .name = place.stem + name, .global = {n}, .region = Region::attention, .init = init, .decay = false};
   };
-  if (s.model.biases) {
+  if (keys.biases) {
     by_head(vector(".q_proj.bias", h * c, Init::zeros), h);
     by_head(vector(".k_proj.bias", kv * c, Init::zeros), kv);
     by_head(vector(".v_proj.bias", kv * c, Init::zeros), kv);
   }
-  if (s.model.qk_norm && s.model.qk_norm_over == QkNormOver::all) {
+  if (keys.qk_norm && keys.qk_norm_over == QkNormOver::all) {
     // A mean over all heads makes one unit of them: a layout that divides it is refused.
     by_head(vector(".q_norm.weight", h * c, norm_init(s)), 1);
     specs.back().repeats = false;
     by_head(vector(".k_norm.weight", kv * c, norm_init(s)), 1);
     specs.back().repeats = false;
-  } else if (s.model.qk_norm) {
+  } else if (keys.qk_norm) {
     // One weight for all heads: a rank has the part of its gradient that its heads make.
     for (const char* name : {".q_norm.weight", ".k_norm.weight"}) {
       by_head(vector(name, c, norm_init(s)), 1);
       specs.back().repeats = true;
     }
   }
-  if (s.model.attention_sinks) {
+  if (keys.attention_sinks) {
     by_head(vector(".sinks", h, Init::zeros), h);
   }
-  if (s.model.output_bias) {
+  if (keys.output_bias) {
     // It is added to the whole sum over heads.
     specs.push_back(vector(".o_proj.bias", d, Init::zeros));
     specs.back().region = Region::norm;
@@ -116,16 +117,17 @@ Attention::Attention(const Parameters& parameters, const PartPlace& place, const
       block_(place.block) {
   const std::string& stem = place.stem;
   const ModelSettings& model = plan.settings().model;
+  const auto keys = read_keys<MultiHeadKeys>(model.own);
   auto projection = [&](const std::vector<const char*>& names) {
     std::vector<ParamRef> weights, biases;
     for (const char* name : names) {
       weights.push_back(parameters.ref(stem + name + ".weight"));
-      if (model.biases) {
+      if (keys.biases) {
         biases.push_back(parameters.ref(stem + name + ".bias"));
       }
     }
     Projection made{ParamMatrix(weights), {}};
-    if (model.biases) {
+    if (keys.biases) {
       made.bias.emplace(biases);
     }
     return made;
@@ -137,14 +139,14 @@ Attention::Attention(const Parameters& parameters, const PartPlace& place, const
     q_ = projection({".q_proj"});
     kv_ = projection({".k_proj", ".v_proj"});
   }
-  if (model.qk_norm) {
+  if (keys.qk_norm) {
     q_norm_ = parameters.ref(stem + ".q_norm.weight");
     k_norm_ = parameters.ref(stem + ".k_norm.weight");
   }
-  if (model.output_bias) {
+  if (keys.output_bias) {
     out_bias_ = parameters.ref(stem + ".o_proj.bias");
   }
-  if (model.attention_sinks) {
+  if (keys.attention_sinks) {
     sinks_ = parameters.ref(stem + ".sinks");
   }
   head_dim_ = head_dim_of(plan.settings());
@@ -152,9 +154,10 @@ Attention::Attention(const Parameters& parameters, const PartPlace& place, const
   kv_heads_ = k.param().size[0] / head_dim_;
   rotary_ = rotary_shape(plan.settings(), head_dim_, head_dim_ - rotary_channels_of(plan.settings()), place.block);
   rotary_.plain_last = true;  // as published models have it
-  norm_all_ = model.qk_norm_over == QkNormOver::all;
-  norm_rotated_ = model.qk_norm_rotated;
+  norm_all_ = keys.qk_norm_over == QkNormOver::all;
+  norm_rotated_ = keys.qk_norm_rotated;
   query_scale_ = static_cast<float>(query_scale(model, head_dim_));
+  softcap_ = static_cast<float>(keys.attention_softcap);
   eps_ = static_cast<float>(model.norm_eps);
   // Heads may be divided further in the core, where positions are then held together.
   auto in_core = [&](const ParamRef& of) {
@@ -172,7 +175,7 @@ Attention::Attention(const Parameters& parameters, const PartPlace& place, const
 AttentionShape Attention::shape(const StepContext& ctx) const {
   AttentionShape shape{
       ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_, 0, block_};
-  shape.softcap = static_cast<float>(ctx.settings().model.attention_softcap);
+  shape.softcap = softcap_;
   return shape;
 }
 

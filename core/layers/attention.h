@@ -26,11 +26,26 @@ const Tensor& first_seen(const DeviceBatch& batch, const Settings& settings, boo
 // What queries are multiplied by, so that attention's own 1 / sqrt(channels) becomes model.attention_scale.
 double query_scale(const ModelSettings& model, std::int64_t head_dim);
 
-// The kind "multi_head". Settings: model.heads, kv_heads, head_dim, qk_norm, qk_norm_over, qk_norm_rotated, biases,
-// output_bias, attention_sinks, attention_scale, attention_softcap, positions, those of rope_scaling, sliding_window
-// and full_attention_every (which the batch carries: DeviceBatch::core_first).
+enum class QkNormOver { head, all };
+
+struct MultiHeadKeys {
+  bool qk_norm = false;                        // queries and keys are normalised
+  QkNormOver qk_norm_over = QkNormOver::head;  // each head by itself (Qwen3), or all heads as one row (OLMoE)
+  bool qk_norm_rotated = false;                // after they are rotated (Hunyuan), not before
+  bool biases = false;                         // of the projections to queries, keys and values
+  bool output_bias = false;                    // of the projection behind attention
+  bool attention_sinks = false;                // a learned score of each head joins its softmax, with no value
+  double attention_softcap = 0;                // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
+  static const Keys<MultiHeadKeys>& keys();
+};
+
+// The kind "multi_head". Reads MultiHeadKeys, RotaryKeys, and of the settings model.heads, kv_heads, head_dim,
+// attention_scale, positions, sliding_window and full_attention_every (which the batch carries:
+// DeviceBatch::core_first).
 class MultiHeadAttention final : public AttentionPart {
  public:
+  std::vector<KindKey> keys() const override;
+  std::vector<Refusal> refusals(const Settings& settings) const override;
   std::vector<ParamSpec> parameters(const PartPlace& place) const override;
   double flops(const Settings& settings, int block) const override;
   std::unique_ptr<PartLayer> make(const PartPlace& place, const Parameters& parameters,
@@ -81,7 +96,7 @@ class Attention final : public PartLayer {
   bool window_;
   int block_;
   bool norm_all_ = false, norm_rotated_ = false;
-  float query_scale_ = 1;
+  float query_scale_ = 1, softcap_ = 0;
   float eps_ = 0;
   std::int64_t core_heads_ = 0, core_kv_heads_ = 0, core_first_head_ = 0;
   std::int64_t repeats_ = 1;  // of each key head on its way into the core

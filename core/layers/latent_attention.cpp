@@ -20,8 +20,8 @@ constexpr Site latent_core_leave{Region::attention_core, Side::leave};
 
 std::vector<ParamSpec> MultiHeadLatentAttention::parameters(const PartPlace& place) const {
   const Settings& s = place.settings;
-  const ModelSettings& m = s.model;
-  const std::int64_t d = m.d_model, h = m.heads, c = head_dim_of(s);
+  const auto m = read_keys<LatentKeys>(s.model.own);
+  const std::int64_t d = s.model.d_model, h = s.model.heads, c = head_dim_of(s);
   std::vector<ParamSpec> specs;
   auto by_head = [&](ParamSpec p, int dimension, std::int64_t units) {
     p.split[dimension] = Dim::head;
@@ -55,8 +55,8 @@ std::vector<ParamSpec> MultiHeadLatentAttention::parameters(const PartPlace& pla
 }
 
 double MultiHeadLatentAttention::flops(const Settings& s, int block) const {
-  const ModelSettings& m = s.model;
-  const std::int64_t d = m.d_model, h = m.heads, c = head_dim_of(s);
+  const auto m = read_keys<LatentKeys>(s.model.own);
+  const std::int64_t d = s.model.d_model, h = s.model.heads, c = head_dim_of(s);
   const std::int64_t queries = m.q_lora_rank > 0 ? m.q_lora_rank * (d + h * c) : d * h * c;
   const std::int64_t keys =
       d * (m.kv_lora_rank + m.qk_rope_head_dim) + m.kv_lora_rank * h * (m.qk_nope_head_dim + m.v_head_dim);
@@ -78,22 +78,24 @@ LatentAttention::LatentAttention(const Parameters& parameters, const PartPlace& 
       block_(place.block) {
   const std::string& stem = place.stem;
   const ModelSettings& model = plan.settings().model;
-  if (model.q_lora_rank > 0) {
+  const auto keys = read_keys<LatentKeys>(model.own);
+  if (keys.q_lora_rank > 0) {
     q_down_ = parameters.ref(stem + ".q_a_proj.weight");
     q_norm_ = parameters.ref(stem + ".q_a_layernorm.weight");
     q_up_ = parameters.ref(stem + ".q_b_proj.weight");
   } else {
     q_up_ = parameters.ref(stem + ".q_proj.weight");
   }
-  nope_ = model.qk_nope_head_dim;
-  rope_ = model.qk_rope_head_dim;
+  nope_ = keys.qk_nope_head_dim;
+  rope_ = keys.qk_rope_head_dim;
   head_dim_ = nope_ + rope_;
-  v_head_dim_ = model.v_head_dim;
-  kv_rank_ = model.kv_lora_rank;
+  v_head_dim_ = keys.v_head_dim;
+  kv_rank_ = keys.kv_lora_rank;
   heads_ = q_up_.param().size[0] / head_dim_;
   rotary_ = rotary_shape(plan.settings(), head_dim_, nope_, place.block);
-  score_factor_ = static_cast<float>(rotary_score_factor(model) * query_scale(model, head_dim_));
-  eps_ = static_cast<float>(model.latent_norm_eps > 0 ? model.latent_norm_eps : model.norm_eps);
+  score_factor_ =
+      static_cast<float>(rotary_score_factor(read_keys<RotaryKeys>(model.own)) * query_scale(model, head_dim_));
+  eps_ = static_cast<float>(keys.latent_norm_eps > 0 ? keys.latent_norm_eps : model.norm_eps);
   // Heads may be divided further in the core, where positions are then held together.
   Param in_core{.spec = q_up_.param().spec};
   in_core.spec.region = Region::attention_core;

@@ -19,11 +19,25 @@
 
 namespace orthant {
 
-// The kind "latent". Settings: model.heads, q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim,
-// norm_eps, positions, those of rope_scaling, sliding_window, full_attention_every. An axis that divides heads divides
-// q_b, kv_b and o; its ranks all make the narrow rows.
+struct LatentKeys {
+  std::int64_t q_lora_rank = 0;       // width of compressed queries; 0: not compressed
+  std::int64_t kv_lora_rank = 0;      // width of compressed keys and values
+  std::int64_t qk_nope_head_dim = 0;  // channels of a query and key head that are not rotated
+  std::int64_t qk_rope_head_dim = 0;  // and those that are, behind them; a key's serve all heads
+  std::int64_t v_head_dim = 0;        // channels of a value head
+  double latent_norm_eps = 0;         // of the norms; 0: norm_eps
+  static const Keys<LatentKeys>& keys();
+};
+
+// The kind "latent". Reads LatentKeys, RotaryKeys, and of the settings model.heads, norm_eps, positions,
+// attention_scale, sliding_window, full_attention_every. An axis that divides heads divides q_b, kv_b and o; its ranks
+// all make the narrow rows.
 class MultiHeadLatentAttention final : public AttentionPart {
  public:
+  std::vector<KindKey> keys() const override;
+  std::vector<Refusal> refusals(const Settings& settings) const override;
+  std::int64_t head_dim(const Settings& settings) const override;
+  std::int64_t rotary_channels(const Settings& settings) const override;
   std::vector<ParamSpec> parameters(const PartPlace& place) const override;
   double flops(const Settings& settings, int block) const override;
   std::unique_ptr<PartLayer> make(const PartPlace& place, const Parameters& parameters,

@@ -1,4 +1,6 @@
-// The loss of a student: its labels' cross entropy, and how far it is from a teacher (settings.h, DistilSettings).
+// The loss of a student: its labels' cross entropy, and how far it is from a teacher. Of a token with a label
+//   (1 - weight) * -log p(label) + weight * temperature^2 * KL(q_t || p_t)
+// p_t = softmax(logits / temperature) of this model, q_t the same of the teacher.
 //
 // Made of cross entropies alone, so that a divided vocabulary and any device have it as they have those. With p and q
 // the softmax of the student's and the teacher's logits l and m over the temperature t, and y a one-hot label,
@@ -11,11 +13,51 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/config/rules.h"
 #include "core/objectives/cross_entropy.h"
 #include "core/objectives/kinds.h"
 
 namespace orthant {
 namespace {
+
+struct DistilKeys {
+  std::string teacher;  // a run's or a checkpoint's folder; absolute; empty: none
+  double weight = 0.5;  // above 0, at most 1
+  double temperature = 1;
+  static const Keys<DistilKeys>& keys();
+};
+
+const Keys<DistilKeys>& DistilKeys::keys() {
+  static const auto all =
+      Keys<DistilKeys>()
+          .add("teacher", &DistilKeys::teacher,
+               "A run's folder (its newest checkpoint) or a checkpoint's, of a model whose logits this one learns "
+               "from; a relative path is relative to the file that names it. Empty: none.")
+          .in("distil")
+          .file()
+          .add("weight", &DistilKeys::weight,
+               "The loss is (1 - weight) times the cross entropy, and weight times what the teacher asks for; above 0.",
+               between(0, 1))
+          .in("distil")
+          .refuse([](const DistilKeys& keys) {
+            return std::string(keys.weight > 0 ? ""
+                                               : "with 0 the teacher changes nothing\nwrite a number above 0 and at "
+                                                 "most 1, or leave out [distil]");
+          })
+          .add("temperature", &DistilKeys::temperature,
+               "The logits of both are divided by it where they are compared; above 0.", between(0, 1000))
+          .in("distil")
+          .refuse([](const DistilKeys& keys) {
+            return positive_float(keys.temperature)
+                       ? ""
+                       : fmt::format("{} is not above 0\nwrite 1, or more to weigh what is unlikely", keys.temperature);
+          });
+  return all;
+}
+
+DistilKeys distil_of(const Settings& s) {
+  return read_keys<DistilKeys>(kind_values(s, "distil"));
+}
 
 Tensor divided(const StepContext& ctx, const Tensor& logits, double by) {
   Tensor copy = ctx.device().empty(DType::f32, logits.shape());
@@ -29,7 +71,7 @@ Tensor divided(const StepContext& ctx, const Tensor& logits, double by) {
 // One micro-batch between the begin and the end of its teacher.
 class Student {
  public:
-  Student(OutputRows& rows, const StepContext& ctx) : rows_(rows), ctx_(ctx), distil_(ctx.settings().distil) {}
+  Student(OutputRows& rows, const StepContext& ctx) : rows_(rows), ctx_(ctx), distil_(distil_of(ctx.settings())) {}
 
   // loss f32 [rows] = -log p(label) of the student. Its logits become the gradient of ctx.loss_scale times the whole
   // loss; those of the teacher are overwritten. divergence: f64 [1]; over_columns: f64 [1], of this rank's columns.
@@ -62,16 +104,17 @@ class Student {
  private:
   OutputRows& rows_;
   const StepContext& ctx_;
-  const DistilSettings& distil_;
+  DistilKeys distil_;
 };
 
 class Distil final : public Objective {
  public:
-  bool implied(const Settings& s) const override { return !s.distil.teacher.empty(); }
+  std::vector<KindKey> keys() const override { return DistilKeys::keys().declared(); }
+  bool implied(const Settings& s) const override { return !distil_of(s).teacher.empty(); }
 
-  std::vector<ObjectiveRefusal> refusals(const Settings& s) const override {
-    std::vector<ObjectiveRefusal> found;
-    if (s.distil.teacher.empty()) {
+  std::vector<Refusal> refusals(const Settings& s) const override {
+    std::vector<Refusal> found;
+    if (!implied(s)) {
       found.push_back({{"train.objective"},
                        "[train] objective: \"distil\" learns from a teacher, and [distil] teacher names none",
                        "write [distil] teacher = the folder of a run, or leave objective out"});
@@ -80,7 +123,7 @@ class Distil final : public Objective {
   }
 
   ReferenceModel reference(const Settings& s) const override {
-    return {s.distil.teacher, "distil.teacher", "[distil] teacher", "distil.teacher"};
+    return {distil_of(s).teacher, "distil.teacher", "[distil] teacher", "distil.teacher"};
   }
 
   std::string unit(const Settings&) const override { return "nats per token"; }
@@ -113,14 +156,15 @@ class Distil final : public Objective {
 
   ObjectiveReport report(const Settings& s, std::span<const double> sums, std::span<const std::int64_t> counts,
                          bool training) const override {
-    const double tokens = static_cast<double>(counts[0]), temperature = s.distil.temperature;
+    const DistilKeys own = distil_of(s);
+    const double tokens = static_cast<double>(counts[0]), temperature = own.temperature;
     ObjectiveReport told{.loss = sums[0] / tokens};
     if (training) {
       const double apart = temperature * temperature * sums[1] / tokens;
       told.figures = {{"distil_loss", apart}};
       if (!std::isfinite(apart) && std::isfinite(told.loss)) {
         told.failure =
-            fmt::format("the loss is {}, but the teacher's logits ('{}') are not finite", told.loss, s.distil.teacher);
+            fmt::format("the loss is {}, but the teacher's logits ('{}') are not finite", told.loss, own.teacher);
       }
     }
     return told;

@@ -21,7 +21,7 @@ std::vector<std::string> one_a_depth(const Settings& s, const char* what) {
 
 class MultiToken final : public Objective {
  public:
-  std::vector<ObjectiveRefusal> refusals(const Settings&) const override {
+  std::vector<Refusal> refusals(const Settings&) const override {
     return {{{"train.objective"},
              fmt::format("[train] objective: \"{}\" stands beside the objective of the head", multi_token_name),
              "write [model] mtp_depth = 1, and leave objective out"}};

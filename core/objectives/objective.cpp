@@ -13,7 +13,7 @@ bool Objective::implied(const Settings&) const {
   return false;
 }
 
-std::vector<ObjectiveRefusal> Objective::refusals(const Settings&) const {
+std::vector<Refusal> Objective::refusals(const Settings&) const {
   return {};
 }
 

@@ -43,6 +43,10 @@ bool counts_sequences(const Plan& plan) {
   return std::all_of(axes.begin(), axes.end(), [&](AxisId axis) { return plan.mesh().coordinate(axis) == 0; });
 }
 
+PreferenceKeys preference_of(const Settings& s) {
+  return read_keys<PreferenceKeys>(kind_values(s, "preference"));
+}
+
 // The micro-batch of one run.
 class PairHead {
  public:
@@ -95,7 +99,7 @@ std::vector<AnswerSums> PairHead::answers(const Tensor& loss, const Tensor& refe
 }
 
 Tensor PairHead::weights(const Tensor& loss, const Tensor& reference) {
-  const PreferenceSettings& how = ctx_.settings().preference;
+  const PreferenceKeys how = preference_of(ctx_.settings());
   const std::vector<AnswerSums> sums = answers(loss, reference);
   const std::int64_t chosen_tokens = ctx_.training ? in_.counts[1] : 0;
   const float nll_scale =
@@ -179,11 +183,13 @@ void PairHead::run() {
 
 class Pairs final : public Objective {
  public:
+  std::vector<KindKey> keys() const override { return PreferenceKeys::keys().declared(); }
   bool implied(const Settings& s) const override { return s.data.source == "pairs"; }
-  std::vector<ObjectiveRefusal> refusals(const Settings& s) const override;
+  std::vector<Refusal> refusals(const Settings& s) const override;
   ReferenceModel reference(const Settings& s) const override {
-    const bool own = !s.preference.reference.empty();
-    return {own ? s.preference.reference : s.train.from, own ? "preference.reference" : "train.from",
+    const std::string named = preference_of(s).reference;
+    const bool own = !named.empty();
+    return {own ? named : s.train.from, own ? "preference.reference" : "train.from",
             own ? "[preference] reference" : "[train] from, the reference", "preference.reference", true};
   }
   std::string unit(const Settings&) const override { return "nats per pair"; }
@@ -210,49 +216,46 @@ class Pairs final : public Objective {
   }
 };
 
-std::vector<ObjectiveRefusal> Pairs::refusals(const Settings& s) const {
-  const PreferenceSettings& p = s.preference;
-  std::vector<ObjectiveRefusal> found;
-  const auto expect = [&](bool holds, std::vector<std::string> keys, std::string message, std::string advice) {
-    if (!holds) {
-      found.push_back({std::move(keys), std::move(message), std::move(advice)});
-    }
-  };
+std::vector<Refusal> Pairs::refusals(const Settings& s) const {
+  const PreferenceKeys p = preference_of(s);
+  Refusals refusals;
   // A configuration that a run keeps may name the objective, and commands that read it put "synthetic" for its data.
-  expect(implied(s) || s.data.source == "synthetic", {"train.objective", "data.source"},
-         fmt::format("[train] objective: \"pairs\" compares pairs of answers, and data.source = \"{}\" has none",
-                     s.data.source),
-         "write source = \"pairs\", or leave objective out");
-  expect(!p.reference.empty() || !s.train.from.empty(), {"preference.reference", "train.from"},
-         "[preference] reference: there is no model to compare with",
-         "write [train] from = the run whose weights this one begins with, or name another run as reference");
-  expect(s.distil.teacher.empty(), {"distil.teacher"},
-         "[distil] teacher: pairs of answers have a reference, and no teacher",
-         "leave out [distil], or train on another data.source");
-  expect(positive_float(p.beta), {"preference.beta"}, fmt::format("[preference] beta: {} is not above 0", p.beta),
-         "write a number such as 0.1");
-  expect(p.label_smoothing < 0.5, {"preference.label_smoothing"},
-         fmt::format("[preference] label_smoothing: with {} neither answer is preferred", p.label_smoothing),
-         "write a number of at least 0 and below 0.5");
-  expect(p.label_smoothing == 0 || p.loss == PreferenceLoss::sigmoid, {"preference.label_smoothing", "preference.loss"},
-         "[preference] label_smoothing: \"ipo\" knows none", "write loss = \"sigmoid\", or leave label_smoothing out");
-  expect(s.model.dropout == 0, {"model.dropout"},
-         "[model] dropout: the reference has none, and would be compared with noise", "write dropout = 0");
-  expect(s.moe.experts == 0 || s.moe.jitter == 0, {"moe.jitter"},
-         "[moe] jitter: the reference has none, and would be compared with noise", "write jitter = 0");
-  expect(s.model.mtp_depth == 0, {"model.mtp_depth"},
-         "[model] mtp_depth: tokens further ahead have no part in the loss of pairs", "write mtp_depth = 0");
-  expect(s.data.sequence_length >= 4, {"data.sequence_length"},
-         fmt::format("[data] sequence_length: two answers do not fit into {} tokens", s.data.sequence_length),
-         "write room for a prompt and its two answers, with the prompt before each");
-  expect(s.data.documents == Documents::packed, {"data.documents"},
-         "[data] documents: a sequence has the two answers of a pair, each with its prompt",
-         "leave documents out, or write \"packed\"");
-  expect(s.moe.experts == 0 || s.moe.capacity_factor == 0 || group_tokens_of(s) <= s.data.sequence_length,
-         {"moe.group_tokens", "moe.capacity_factor"},
-         "[moe] group_tokens: with a capacity, what an answer is worth would depend on other pairs",
-         "leave group_tokens out, so that a pair is a group by itself, or write capacity_factor = 0");
-  return found;
+  refusals.expect(
+      implied(s) || s.data.source == "synthetic", {"train.objective", "data.source"},
+      fmt::format("[train] objective: \"pairs\" compares pairs of answers, and data.source = \"{}\" has none",
+                  s.data.source),
+      "write source = \"pairs\", or leave objective out");
+  refusals.expect(!p.reference.empty() || !s.train.from.empty(), {"preference.reference", "train.from"},
+                  "[preference] reference: there is no model to compare with",
+                  "write [train] from = the run whose weights this one begins with, or name another run as reference");
+  refusals.expect(!s.catalogue->get<Objective>("distil").implied(s), {"distil.teacher"},
+                  "[distil] teacher: pairs of answers have a reference, and no teacher",
+                  "leave out [distil], or train on another data.source");
+  refusals.expect(positive_float(p.beta), {"preference.beta"},
+                  fmt::format("[preference] beta: {} is not above 0", p.beta), "write a number such as 0.1");
+  refusals.expect(p.label_smoothing < 0.5, {"preference.label_smoothing"},
+                  fmt::format("[preference] label_smoothing: with {} neither answer is preferred", p.label_smoothing),
+                  "write a number of at least 0 and below 0.5");
+  refusals.expect(p.label_smoothing == 0 || p.loss == PreferenceLoss::sigmoid,
+                  {"preference.label_smoothing", "preference.loss"}, "[preference] label_smoothing: \"ipo\" knows none",
+                  "write loss = \"sigmoid\", or leave label_smoothing out");
+  refusals.expect(s.model.dropout == 0, {"model.dropout"},
+                  "[model] dropout: the reference has none, and would be compared with noise", "write dropout = 0");
+  refusals.expect(s.moe.experts == 0 || s.moe.jitter == 0, {"moe.jitter"},
+                  "[moe] jitter: the reference has none, and would be compared with noise", "write jitter = 0");
+  refusals.expect(s.model.mtp_depth == 0, {"model.mtp_depth"},
+                  "[model] mtp_depth: tokens further ahead have no part in the loss of pairs", "write mtp_depth = 0");
+  refusals.expect(s.data.sequence_length >= 4, {"data.sequence_length"},
+                  fmt::format("[data] sequence_length: two answers do not fit into {} tokens", s.data.sequence_length),
+                  "write room for a prompt and its two answers, with the prompt before each");
+  refusals.expect(s.data.documents == Documents::packed, {"data.documents"},
+                  "[data] documents: a sequence has the two answers of a pair, each with its prompt",
+                  "leave documents out, or write \"packed\"");
+  refusals.expect(s.moe.experts == 0 || s.moe.capacity_factor == 0 || group_tokens_of(s) <= s.data.sequence_length,
+                  {"moe.group_tokens", "moe.capacity_factor"},
+                  "[moe] group_tokens: with a capacity, what an answer is worth would depend on other pairs",
+                  "leave group_tokens out, so that a pair is a group by itself, or write capacity_factor = 0");
+  return refusals.found;
 }
 
 void Pairs::count(const HostBatch& whole, const HostBatch& held, const Plan& plan,
@@ -281,7 +284,7 @@ ObjectiveReport Pairs::report(const Settings& s, std::span<const double> sums, s
                                    {"logps/rejected", mean(PairSum::logp_rejected)},
                                    {"nll_loss", nll}}};
   if (counts[1] > 0) {
-    told.loss += s.preference.nll_weight * nll;
+    told.loss += preference_of(s).nll_weight * nll;
   }
   if (!std::isfinite(sum(PairSum::reference)) &&
       std::isfinite(sum(PairSum::logp_chosen) + sum(PairSum::logp_rejected))) {

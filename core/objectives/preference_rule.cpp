@@ -16,7 +16,33 @@ double sigmoid(double x) {
 
 }  // namespace
 
-JudgedPair judge(const AnswerSums& chosen, const AnswerSums& rejected, const PreferenceSettings& how) {
+const Keys<PreferenceKeys>& PreferenceKeys::keys() {
+  static const auto all =
+      Keys<PreferenceKeys>()
+          .choice("loss", &PreferenceKeys::loss, {"sigmoid", "ipo"},
+                  "With data.source = \"pairs\", of h = how much more the chosen answer is preferred than by the "
+                  "reference: sigmoid, -log sigmoid(beta h) (DPO); ipo, (h - 1 / (2 beta))^2 of log-probabilities per "
+                  "token.")
+          .in("preference")
+          .add("reference", &PreferenceKeys::reference,
+               "A run's folder (its newest checkpoint) or a checkpoint's: the model whose preferences count as none; a "
+               "relative path is relative to the file that names it. Empty: that of train.from.")
+          .in("preference")
+          .file()
+          .add("beta", &PreferenceKeys::beta, "How strongly the model is kept near the reference; above 0.",
+               between(0, 1e6))
+          .in("preference")
+          .add("label_smoothing", &PreferenceKeys::label_smoothing,
+               "sigmoid: the share of pairs that are taken to be the wrong way round; below 0.5.", between(0, 0.5))
+          .in("preference")
+          .add("nll_weight", &PreferenceKeys::nll_weight,
+               "Of the chosen answers' cross entropy per token, which is added to the loss (TRL's rpo_alpha); 0: none.",
+               between(0, 1e6))
+          .in("preference");
+  return all;
+}
+
+JudgedPair judge(const AnswerSums& chosen, const AnswerSums& rejected, const PreferenceKeys& how) {
   const bool per_token = how.loss == PreferenceLoss::ipo;
   const double of_chosen = per_token ? chosen.tokens : 1, of_rejected = per_token ? rejected.tokens : 1;
   const double more_chosen = (chosen.model - chosen.reference) / of_chosen;

@@ -10,9 +10,22 @@
 // (2023), equation 17, by means over tokens as TRL has it.
 #pragma once
 
-#include <orthant/settings.h>
+#include <string>
+
+#include <orthant/keys.h>
 
 namespace orthant {
+
+enum class PreferenceLoss { sigmoid, ipo };
+
+struct PreferenceKeys {
+  PreferenceLoss loss = PreferenceLoss::sigmoid;
+  std::string reference;       // a run's or a checkpoint's folder; absolute; empty: that of train.from
+  double beta = 0.1;           // above 0
+  double label_smoothing = 0;  // sigmoid: the share of pairs that are taken to be the wrong way round; below 0.5
+  double nll_weight = 0;       // of the cross entropy of the chosen answers, which is added
+  static const Keys<PreferenceKeys>& keys();
+};
 
 struct AnswerSums {
   double model = 0, reference = 0;  // sums of log p over its tokens
@@ -31,6 +44,6 @@ struct JudgedPair {
 };
 
 // REQUIRES: both have tokens.
-JudgedPair judge(const AnswerSums& chosen, const AnswerSums& rejected, const PreferenceSettings& how);
+JudgedPair judge(const AnswerSums& chosen, const AnswerSums& rejected, const PreferenceKeys& how);
 
 }  // namespace orthant

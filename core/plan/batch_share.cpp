@@ -10,7 +10,7 @@ namespace {
 
 // What the rows of a micro-batch have to fit.
 void check_micro_batch(const Plan& plan, std::int64_t micro) {
-  const std::int64_t group = plan.settings().moe.group_tokens, length = plan.settings().data.sequence_length;
+  const std::int64_t group = plan.settings().moe.group_tokens.written(), length = plan.settings().data.sequence_length;
   // Rows of a micro-batch are numbered in 32 bits, choices of experts among them.
   const std::int64_t rows =
       std::numeric_limits<std::int32_t>::max() / std::max<std::int64_t>(plan.settings().moe.top_k, 1);

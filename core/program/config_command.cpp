@@ -67,16 +67,16 @@ std::string summary(const Config& config, std::optional<int> ranks) {
 }
 
 std::string output(const ConfigArguments& arguments, const ConfigOptions& options) {
-  if (options.keys) {
-    return keys_markdown();
-  }
   if (arguments.file.empty()) {
-    if (options.schema) {
-      return schema_json({});
+    if (options.schema || options.keys) {
+      return options.schema ? schema_json({}) : keys_markdown();
     }
     throw CLI::RequiredError("CONFIG");
   }
   Config config = options.load_plugins ? load_config(arguments) : load_config_only(arguments);
+  if (options.keys) {
+    return keys_markdown(*config.settings.catalogue);
+  }
   if (options.schema) {
     PluginKeyList plugins;
     for (const PluginRequest& plugin : config.plugins) {
@@ -84,7 +84,7 @@ std::string output(const ConfigArguments& arguments, const ConfigOptions& option
         plugins.emplace_back(plugin.name, plugin_keys(plugin.name, plugin.path));
       }
     }
-    return schema_json(plugins);
+    return schema_json(plugins, *config.settings.catalogue);
   }
   for (const std::string& warning : warnings(config.settings)) {
     say("orthant: warning: {}", warning);
@@ -112,7 +112,8 @@ void add_config_command(CLI::App& app, int& exit_code) {
   auto* resolved = command->add_flag("--resolved", options->resolved, "Print every value and where it comes from");
   auto* schema =
       command->add_flag("--schema", options->schema, "Print the JSON schema (with CONFIG: of its plugins too)");
-  auto* keys = command->add_flag("--keys", options->keys, "Print the core's keys as Markdown");
+  auto* keys = command->add_flag("--keys", options->keys,
+                                 "Print the core's keys as Markdown (with CONFIG: those of its plugins' kinds too)");
   command->add_flag("--load-plugins", options->load_plugins,
                     "Open the libraries that CONFIG names by path too, and check everything");
   resolved->excludes(schema)->excludes(keys);

@@ -55,7 +55,8 @@ void reorder(std::vector<T>& rows, const std::vector<std::size_t>& order) {
 bool needs_all_logits(const Settings& settings) {
   const MoeSettings& moe = settings.moe;
   const Gate& gate = gate_of(settings);
-  return gate.config(settings).experts_choose || gate.keeps_state(moe) || moe.groups_per_token < moe.expert_groups;
+  const GateConfig config = gate.config(settings);
+  return config.experts_choose || gate.keeps_state(moe) || config.groups_per_token < config.expert_groups;
 }
 
 std::int64_t recorded_logits(const Settings& settings) {

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "core/arch/links.h"
+#include "router/gates.h"
 
 namespace orthant {
 namespace {
@@ -108,7 +109,7 @@ std::string RoutingAlarms::advice(Kind kind) const {
     return "routers are frozen (train.freeze, train.train_only): let them train (*.gate.*) to change it";
   }
   if (kind == Kind::auxiliary) {
-    if (moe_.top_k == 1 && moe_.normalize_weights && moe_.router != "switch") {
+    if (moe_.top_k == 1 && read_keys<ChoiceKeys>(moe_.own).normalize_weights && moe_.router != "switch") {
       return "write moe.normalize_weights = false, or moe.router = \"switch\": one normalised weight is 1 whatever the "
              "logit";
     }
@@ -120,7 +121,7 @@ std::string RoutingAlarms::advice(Kind kind) const {
                        moe_.zero_experts > 0 ? "write fewer moe.zero_experts" : "write another moe.router");
   }
   if (moe_.router == "bias") {
-    return fmt::format("raise moe.bias_update_rate ({:g})", moe_.bias_update_rate);
+    return fmt::format("raise moe.bias_update_rate ({:g})", read_keys<BiasKeys>(moe_.own).bias_update_rate);
   }
   return fmt::format("raise moe.aux_loss ({:g}), or lower optimizer.lr while the router settles", moe_.aux_loss);
 }

@@ -7,6 +7,7 @@
 
 #include "core/arch/links.h"
 #include "core/config/check_trained.h"
+#include "core/layers/attention.h"
 #include "core/layers/parameter_store.h"
 #include "core/plan/batch_share.h"
 #include "core/plan/named_seams.h"
@@ -39,13 +40,15 @@ const char* setting_of(const Settings& s, const LayoutError& refused) {
         return "model.heads";
       }
       // A norm over all heads has one unit.
-      return units->units() == 1 && s.model.qk_norm_over == QkNormOver::all ? "model.qk_norm_over" : "model.kv_heads";
+      return units->units() == 1 && read_keys<MultiHeadKeys>(s.model.own).qk_norm_over == QkNormOver::all
+                 ? "model.qk_norm_over"
+                 : "model.kv_heads";
     case Dim::ffn: {
       const bool of_experts = units != nullptr && (units->region() == Region::experts || units->units() != d_ff_of(s));
-      if (of_experts && s.moe.d_shared > 0 && units->region() != Region::experts) {
+      if (of_experts && s.moe.d_shared != 0 && units->region() != Region::experts) {
         return "moe.d_shared";
       }
-      return of_experts && s.moe.d_expert > 0 ? "moe.d_expert" : "model.d_ff";
+      return of_experts && s.moe.d_expert != 0 ? "moe.d_expert" : "model.d_ff";
     }
     case Dim::vocab: return "model.vocab_size";
     case Dim::expert: return "moe.experts";
@@ -268,10 +271,9 @@ void check_teacher(const Config& config) {
 void check_heads_meet(const Plan& plan) {
   const Settings& settings = plan.settings();
   const int stage = plan.stage_of_layer(head_of(plan.links()).number);
-  const std::vector<ObjectiveRefusal> refusals = objective_of(settings).refusals(settings);
-  const bool refused = std::any_of(refusals.begin(), refusals.end(), [](const ObjectiveRefusal& refusal) {
-    return refusal.keys.front() == "model.mtp_depth";
-  });
+  const std::vector<Refusal> refusals = objective_of(settings).refusals(settings);
+  const bool refused = std::any_of(refusals.begin(), refusals.end(),
+                                   [](const Refusal& refusal) { return refusal.keys.front() == "model.mtp_depth"; });
   if (stage != plan.stages() - 1 && !refused) {
     throw SettingError(
         "model.mtp_depth",

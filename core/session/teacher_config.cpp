@@ -20,13 +20,13 @@ Config teacher_config(const Config& student) {
                                                   "the folder of a run, or of a checkpoint in one{}",
                                                   named.key, file.string(), hint_of_published(named.folder)));
   }
-  Config teacher = load_config(
-      file.string(),
-      {"data.source=\"synthetic\"", "train.objective=\"\"", "data.tokenizer=\"bytes\"", "run.graphs=false",
-       fmt::format("data.sequence_length={}", ours.data.sequence_length),
-       fmt::format("batch.sequences={}", ours.batch.sequences),
-       fmt::format("batch.micro_batch={}", ours.batch.micro_batch), "batch.grow_after=[]", "batch.grow_to=[]"},
-      keys_of_plugin, kinds_of_plugin);
+  Config teacher = load_config(file.string(),
+                               {"data.source=\"synthetic\"", "train.objective=\"\"", "data.tokenizer=\"bytes\"",
+                                "run.graphs=false", fmt::format("data.sequence_length={}", ours.data.sequence_length),
+                                fmt::format("batch.sequences={}", ours.batch.sequences),
+                                fmt::format("batch.micro_batch={}", ours.batch.micro_batch.written()),
+                                "batch.grow_after=[]", "batch.grow_to=[]"},
+                               keys_of_plugin, kinds_of_plugin);
   Settings& theirs = teacher.settings;
   if (theirs.model.kind != decoder_kind) {
     throw SettingError(named.setting, fmt::format("{}: '{}' is a model of kind \"{}\", and logits are read of \"{}\" "
@@ -49,7 +49,7 @@ Config teacher_config(const Config& student) {
   theirs.optimizer.lr_scales = {};
   theirs.train = {.objective = "", .from = "", .freeze = {"*"}, .train_only = {}};
   theirs.data.source = "synthetic";  // nothing is asked of its tokens
-  theirs.distil = {};
+  theirs.own.erase("distil");
   teacher.plugins = student.plugins;
   return teacher;
 }

@@ -10,6 +10,24 @@
 namespace orthant {
 namespace {
 
+struct DecayKeys {
+  std::int64_t decay_steps = 0;  // cosine: its last step (0: run.steps); wsd: steps of the decay (0: run.steps / 10)
+  static const Keys<DecayKeys>& keys() {
+    static const auto all =
+        Keys<DecayKeys>()
+            .add("decay_steps", &DecayKeys::decay_steps,
+                 "cosine: step at which it reaches min_lr; 0: run.steps. wsd, wsd_sqrt: length of the decay, in steps "
+                 "at the end of the run; 0: a tenth of run.steps.",
+                 at_least(0))
+            .after("warmup_steps");
+    return all;
+  }
+};
+
+std::int64_t decay_steps(const OptimizerSettings& o) {
+  return read_keys<DecayKeys>(o.own).decay_steps;
+}
+
 class Constant final : public LearningRate {
  public:
   double rate(const OptimizerSettings& o, std::int64_t, std::int64_t) const override { return o.lr; }
@@ -25,17 +43,19 @@ class InverseRoot final : public LearningRate {
 
 class Cosine final : public LearningRate {
  public:
+  std::vector<KindKey> keys() const override { return DecayKeys::keys().declared(); }
   void check(const OptimizerSettings& o, std::int64_t) const override {
-    if (o.decay_steps != 0 && o.decay_steps <= o.warmup_steps) {
+    const std::int64_t last = decay_steps(o);
+    if (last != 0 && last <= o.warmup_steps) {
       throw SettingError("optimizer.decay_steps",
                          fmt::format("[optimizer] decay_steps: {} is not after the {} steps of the warm-up\n"
                                      "write more than warmup_steps, or 0 for run.steps",
-                                     o.decay_steps, o.warmup_steps));
+                                     last, o.warmup_steps));
     }
   }
   double rate(const OptimizerSettings& o, std::int64_t steps, std::int64_t step) const override {
     const double t = static_cast<double>(step), warmup = static_cast<double>(o.warmup_steps);
-    const double end = static_cast<double>(o.decay_steps == 0 ? steps : o.decay_steps);
+    const double end = static_cast<double>(decay_steps(o) == 0 ? steps : decay_steps(o));
     const double done = end > warmup ? std::clamp((t - warmup) / (end - warmup), 0.0, 1.0) : 1.0;
     return o.min_lr + 0.5 * (1 + std::cos(std::numbers::pi * done)) * (o.lr - o.min_lr);
   }
@@ -47,12 +67,14 @@ class WarmupStableDecay final : public LearningRate {
  public:
   explicit WarmupStableDecay(bool by_root) : by_root_(by_root) {}
 
+  std::vector<KindKey> keys() const override { return DecayKeys::keys().declared(); }
+
   void check(const OptimizerSettings& o, std::int64_t steps) const override {
     const std::int64_t length = length_of(o, steps);
     if (length <= steps - o.warmup_steps) {
       return;
     }
-    const bool chosen = o.decay_steps != 0;
+    const bool chosen = decay_steps(o) != 0;
     throw SettingError(
         chosen ? "optimizer.decay_steps" : "optimizer.warmup_steps",
         fmt::format("[optimizer] {}: a warm-up of {} steps and a decay of {}{} are more than the {} of the run\nwrite "
@@ -69,7 +91,7 @@ class WarmupStableDecay final : public LearningRate {
 
  private:
   static std::int64_t length_of(const OptimizerSettings& o, std::int64_t steps) {
-    return o.decay_steps == 0 ? std::max<std::int64_t>(steps / 10, 1) : o.decay_steps;
+    return decay_steps(o) == 0 ? std::max<std::int64_t>(steps / 10, 1) : decay_steps(o);
   }
 
   bool by_root_;

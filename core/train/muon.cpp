@@ -42,6 +42,11 @@ void newton_schulz_step(const Tensor& x, Stream& s) {
 
 class Muon final : public Optimizer {
  public:
+  std::vector<KindKey> keys() const override {
+    std::vector<KindKey> all = AdamKeys::keys().declared(), own = MomentumKeys::keys().declared();
+    all.insert(all.end(), own.begin(), own.end());
+    return all;
+  }
   Treatment treatment(const ParamSpec& p, const OptimizerSettings&) const override {
     if (hidden_matrix(p)) {
       return {.states = {{"momentum"}}, .whole = true, .method = by_muon};
@@ -52,7 +57,7 @@ class Muon final : public Optimizer {
   // Nesterov's momentum: m = momentum m + g; out = g + momentum m. A step of SGD at rate 0 is the first, and once more
   // from there the second.
   void prepare(const Tensor& out, const UpdateSlice& slice, const UpdateStep& step, Stream& s) const override {
-    const Sgd momentum{0.0f, static_cast<float>(step.settings.momentum), 0.0f};
+    const Sgd momentum{0.0f, static_cast<float>(read_keys<MomentumKeys>(step.settings.own).momentum), 0.0f};
     s.sgd(slice.master, slice.weight, slice.state[0], slice.grad, step.factor, momentum);
     s.copy(out, slice.state[0]);
     s.sgd(slice.master, slice.weight, out, slice.grad, step.factor, momentum);

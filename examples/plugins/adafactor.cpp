@@ -6,7 +6,6 @@
 //   weight_decay is decoupled; the paper has none.
 #include <orthant/optimizer.h>
 #include <orthant/plugin.h>
-#include <orthant/settings.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +18,7 @@ namespace {
 
 enum Method { factored, of_elements };
 
-struct Keys {
+struct OwnKeys {
   double decay, clip, beta1, least_scale;
   bool relative, scaled;
 };
@@ -34,17 +33,32 @@ Tensor beside(const UpdateSlice& slice, Stream& s) {
   return slice.master.on_host() ? s.device().host_empty(DType::f32, shape) : s.device().empty(DType::f32, shape);
 }
 
+// As AdamW's: what both read is declared alike.
+struct EpsKeys {
+  double eps = 1e-8;
+  static const Keys<EpsKeys>& keys() {
+    static const auto all = Keys<EpsKeys>().add("eps", &EpsKeys::eps, "Its square is added to squares of gradients.");
+    return all;
+  }
+};
+
+double eps_of(const OptimizerSettings& settings) {
+  return read_keys<EpsKeys>(kind_values(settings)).eps;
+}
+
 class Adafactor final : public Optimizer {
  public:
-  explicit Adafactor(const Keys& keys) : keys_(keys) {}
+  explicit Adafactor(const OwnKeys& keys) : keys_(keys) {}
+
+  std::vector<KindKey> keys() const override { return EpsKeys::keys().declared(); }
 
   void check(const OptimizerSettings& settings) const override {
-    if (settings.eps < 1e-18) {
+    if (eps_of(settings) < 1e-18) {
       throw SettingError(
           "optimizer.eps",
           fmt::format("adafactor adds eps^2 to squares of gradients in single precision, where that of {} "
                       "is 0\nwrite 1e-18 or more; the paper has 1e-15",
-                      settings.eps));
+                      eps_of(settings)));
     }
   }
 
@@ -79,7 +93,7 @@ class Adafactor final : public Optimizer {
       return;
     }
     const Tensor squares = matrix ? out[0] : beside(slice, s);
-    const double eps = step.settings.eps;
+    const double eps = eps_of(step.settings);
     s.apply({.name = "adafactor/squares",
              .inputs = {slice.grad, step.factor, slice.master},
              .outputs = {squares, out.back()},
@@ -185,7 +199,7 @@ class Adafactor final : public Optimizer {
          }});
   }
 
-  Keys keys_;
+  OwnKeys keys_;
 };
 
 class AdafactorPlugin final : public Plugin {
@@ -206,12 +220,12 @@ class AdafactorPlugin final : public Plugin {
   void add_to(Catalogue& catalogue, const Table& table) override {
     catalogue.add<Optimizer>(
         "adafactor", "Shazeer and Stern, \"Adafactor: Adaptive Learning Rates with Sublinear Memory Cost\" (2018).",
-        std::make_shared<Adafactor>(Keys{.decay = table.number("decay"),
-                                         .clip = table.number("clip"),
-                                         .beta1 = table.number("beta1"),
-                                         .least_scale = table.number("least_scale"),
-                                         .relative = table.boolean("relative_step"),
-                                         .scaled = table.boolean("scale_parameter")}));
+        std::make_shared<Adafactor>(OwnKeys{.decay = table.number("decay"),
+                                            .clip = table.number("clip"),
+                                            .beta1 = table.number("beta1"),
+                                            .least_scale = table.number("least_scale"),
+                                            .relative = table.boolean("relative_step"),
+                                            .scaled = table.boolean("scale_parameter")}));
   }
   void claim(Mesh&, const Table&) override {}
   void plan(Plan&, Mesh&) override {}

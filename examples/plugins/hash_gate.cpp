@@ -7,7 +7,6 @@
 //   seed = 1
 #include <orthant/gate.h>
 #include <orthant/plugin.h>
-#include <orthant/settings.h>
 
 using namespace orthant;
 
@@ -47,8 +46,8 @@ class HashGate final : public Gate {
     s.gate_choices(to.weight, to.lse, to.chosen, to.share, to.expert, from.logits, from.valid, config);
   }
 
-  std::vector<GateRefusal> refusals(const Settings& settings) const override {
-    if (settings.moe.expert_groups == 1) {
+  std::vector<Refusal> refusals(const Settings& settings) const override {
+    if (read_keys<ChoiceKeys>(kind_values(settings, "moe")).expert_groups == 1) {
       return {};
     }
     return {{{"moe.expert_groups"}, "[moe] expert_groups: the hash gate knows no groups of experts", "write 1"}};

@@ -5,8 +5,8 @@
 //   name = "lamb" under [optimizer], with betas, eps and weight_decay. A table [plugins.lamb] loads it.
 #include <orthant/optimizer.h>
 #include <orthant/plugin.h>
-#include <orthant/settings.h>
 
+#include <array>
 #include <cmath>
 #include <memory>
 
@@ -24,8 +24,25 @@ Tensor beside(const UpdateSlice& slice, Stream& s) {
   return slice.master.on_host() ? s.device().host_empty(DType::f32, shape) : s.device().empty(DType::f32, shape);
 }
 
+// As AdamW's: keys that several optimizers read are declared alike.
+struct LambKeys {
+  std::array<double, 2> betas = {0.9, 0.95};
+  double eps = 1e-8;
+  static const Keys<LambKeys>& keys() {
+    static const auto all = Keys<LambKeys>()
+                                .add("betas", &LambKeys::betas, "Decay of the two moments.")
+                                .add("eps", &LambKeys::eps, "Added to the root of the second moment.");
+    return all;
+  }
+};
+
+LambKeys keys_of(const UpdateStep& step) {
+  return read_keys<LambKeys>(kind_values(step.settings));
+}
+
 class Lamb final : public Optimizer {
  public:
+  std::vector<KindKey> keys() const override { return LambKeys::keys().declared(); }
   Treatment treatment(const ParamSpec&, const OptimizerSettings&) const override {
     return {
         .states = {{.name = "moment1", .code = StateCode::with_sign}, {.name = "moment2", .code = StateCode::positive}},
@@ -35,10 +52,11 @@ class Lamb final : public Optimizer {
   // The squares of weights and of Adam's step, whose moments change here.
   void measure(std::span<const Tensor> out, const UpdateSlice& slice, const UpdateStep& step, int,
                Stream& s) const override {
+    const LambKeys keys = keys_of(step);
     s.apply({.name = "lamb/moments",
              .inputs = {slice.grad, step.factor, slice.master, slice.state[0], slice.state[1]},
              .outputs = {slice.state[0], slice.state[1], out[0]},
-             .host = [beta1 = step.settings.betas[0], beta2 = step.settings.betas[1]](const HostArguments& a) {
+             .host = [beta1 = keys.betas[0], beta2 = keys.betas[1]](const HostArguments& a) {
                const auto g = a.input<float>(0), factor = a.input<float>(1), x = a.input<float>(2);
                const auto m = a.output<float>(0), v = a.output<float>(1), square = a.output<float>(2);
                for (std::size_t i = 0; i < g.size(); ++i) {
@@ -74,19 +92,19 @@ class Lamb final : public Optimizer {
   // Adam's, or its square.
   static void write_step(const Tensor& to, bool squared, const UpdateSlice& slice, const UpdateStep& step, Stream& s) {
     const double t = static_cast<double>(step.step + 1);
-    const double first = 1 - std::pow(step.settings.betas[0], t), second = 1 - std::pow(step.settings.betas[1], t);
-    s.apply(
-        {.name = "lamb/step",
-         .inputs = {slice.master, slice.state[0], slice.state[1]},
-         .outputs = {to},
-         .host = [first, second, squared, eps = step.settings.eps, decay = step.weight_decay](const HostArguments& a) {
-           const auto x = a.input<float>(0), m = a.input<float>(1), v = a.input<float>(2);
-           const auto out = a.output<float>(0);
-           for (std::size_t i = 0; i < out.size(); ++i) {
-             const double found = wide(m[i]) / first / (std::sqrt(wide(v[i]) / second) + eps) + decay * wide(x[i]);
-             out[i] = static_cast<float>(squared ? found * found : found);
-           }
-         }});
+    const LambKeys keys = keys_of(step);
+    const double first = 1 - std::pow(keys.betas[0], t), second = 1 - std::pow(keys.betas[1], t);
+    s.apply({.name = "lamb/step",
+             .inputs = {slice.master, slice.state[0], slice.state[1]},
+             .outputs = {to},
+             .host = [first, second, squared, eps = keys.eps, decay = step.weight_decay](const HostArguments& a) {
+               const auto x = a.input<float>(0), m = a.input<float>(1), v = a.input<float>(2);
+               const auto out = a.output<float>(0);
+               for (std::size_t i = 0; i < out.size(); ++i) {
+                 const double found = wide(m[i]) / first / (std::sqrt(wide(v[i]) / second) + eps) + decay * wide(x[i]);
+                 out[i] = static_cast<float>(squared ? found * found : found);
+               }
+             }});
   }
 };
 

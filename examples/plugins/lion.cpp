@@ -4,7 +4,6 @@
 //   name = "lion" under [optimizer], and under [plugins.lion] its betas.
 #include <orthant/optimizer.h>
 #include <orthant/plugin.h>
-#include <orthant/settings.h>
 
 #include <memory>
 
@@ -12,10 +11,19 @@ using namespace orthant;
 
 namespace {
 
+struct LionKeys {
+  double eps = 1e-8;  // as AdamW's: what both read is declared alike
+  static const Keys<LionKeys>& keys() {
+    static const auto all = Keys<LionKeys>().add("eps", &LionKeys::eps, "Keeps rounding from turning signs.");
+    return all;
+  }
+};
+
 class Lion final : public Optimizer {
  public:
   Lion(double beta1, double beta2) : beta1_(beta1), beta2_(beta2) {}
 
+  std::vector<KindKey> keys() const override { return LionKeys::keys().declared(); }
   Treatment treatment(const ParamSpec&, const OptimizerSettings&) const override {
     return {.states = {{"direction"}}, .whole = false, .method = 0};
   }
@@ -38,7 +46,7 @@ class Lion final : public Optimizer {
             {.lr = static_cast<float>(step.lr),
              .beta1 = 0,
              .beta2 = 0,
-             .eps = static_cast<float>(step.settings.eps),
+             .eps = static_cast<float>(read_keys<LionKeys>(kind_values(step.settings)).eps),
              .weight_decay = static_cast<float>(step.weight_decay),
              .correction1 = 1,
              .correction2 = 1});

@@ -121,9 +121,9 @@ class ReluGate final : public Gate {
              }});
   }
 
-  std::vector<GateRefusal> refusals(const Settings& settings) const override {
-    std::vector<GateRefusal> found;
-    if (settings.moe.expert_groups != 1) {
+  std::vector<Refusal> refusals(const Settings& settings) const override {
+    std::vector<Refusal> found;
+    if (read_keys<ChoiceKeys>(settings.moe.own).expert_groups != 1) {
       found.push_back({{"moe.expert_groups"}, "[moe] expert_groups: the ReLU gate knows none", "leave it out"});
     }
     if (settings.moe.balance_over != BalanceOver::group) {

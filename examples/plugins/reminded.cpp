@@ -96,7 +96,7 @@ class Reminded final : public ModelKind {
  public:
   explicit Reminded(Options options) : options_(std::move(options)) {}
 
-  std::vector<ModelRefusal> refusals(const Settings& s) const override {
+  std::vector<Refusal> refusals(const Settings& s) const override {
     if (s.model.layers > 1) {
       return {};
     }

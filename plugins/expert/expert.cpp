@@ -1,5 +1,6 @@
 // The expert axis: each rank holds some of the experts of every routed layer; packed token rows travel to them and
 // back by all-to-all with variable counts (Lepikhin et al., "GShard"). Carved from the ranks that split tokens.
+#include <orthant/objective.h>
 #include <orthant/plugin.h>
 #include <orthant/settings.h>
 
@@ -66,8 +67,11 @@ class Expert final : public Plugin {
   std::int64_t likeness(const Mesh&, int) const override { return 0; }
   void plan(Plan& plan, Mesh& mesh) override {
     const std::int64_t experts = plan.settings().moe.experts;
-    if (experts == 0 && !plan.settings().distil.teacher.empty()) {
-      return;  // the axis is for the teacher, whose plan comes by itself
+    if (experts == 0) {
+      const ReferenceModel teacher = objective_of(plan.settings()).reference(plan.settings());
+      if (!teacher.folder.empty() && !teacher.measures) {
+        return;  // the axis is for the teacher, whose plan comes by itself
+      }
     }
     if (experts == 0) {
       throw ConfigError("the model has no experts (moe.experts = 0): remove [plugins.expert] or set moe.experts");

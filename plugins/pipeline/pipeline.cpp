@@ -110,7 +110,7 @@ class Pipeline final : public Plugin {
       const std::string refused = fmt::format(
           "schedule = \"interleaved\" works in rounds of one micro-batch a stage: the {} micro-batches of a "
           "step do not divide by size = {}. Change batch.micro_batch (now {}) or ",
-          micro_batches[i], size_, batch.micro_batch);
+          micro_batches[i], size_, batch.micro_batch.written());
       if (i == 0) {
         throw SettingError("batch.micro_batch", refused + fmt::format("batch.sequences ({})", batch.sequences));
       }

@@ -181,7 +181,8 @@ TEST_F(Load, OverridesAreTomlAndBareWordsAreStrings) {
   EXPECT_EQ(name("run.name='literal'"), "literal");
   EXPECT_EQ(name("run.name=3rd"), "3rd");
   EXPECT_EQ(name("run = {name = \"inline\", steps = 4}"), "inline");
-  EXPECT_EQ(load(synthetic, {"optimizer.betas=[0.5, 0.75]"}).settings.optimizer.betas[1], 0.75);
+  EXPECT_EQ(load(synthetic, {"optimizer.betas=[0.5, 0.75]"}).settings.optimizer.own.at("betas"),
+            Value(std::vector<double>{0.5, 0.75}));
   EXPECT_EQ(load(synthetic, {"run.seed=0x10"}).settings.run.seed, 16u);
   const std::string file = folder_.path("main.toml");
   EXPECT_THAT(refusal(file, {"run.name=5"}), HasSubstr("expected a string, found the integer 5"));

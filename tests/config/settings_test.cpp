@@ -12,6 +12,11 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+// What a kind reads.
+const Value& own(const Settings& s, const std::string& table, const std::string& key) {
+  return kind_values(s, table).at(key);
+}
+
 TEST_F(Load, FillsEverySettingFromItsKey) {
   const Config config = load(R"(
 [run]
@@ -255,11 +260,11 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.model.kv_heads, 2);
   EXPECT_EQ(s.model.head_dim, 10);
   EXPECT_EQ(s.model.attention, "multi_head");
-  EXPECT_TRUE(s.model.qk_norm);
-  EXPECT_EQ(s.model.qk_norm_over, QkNormOver::all);
-  EXPECT_TRUE(s.model.biases);
-  EXPECT_TRUE(s.model.output_bias);
-  EXPECT_TRUE(s.model.attention_sinks);
+  EXPECT_EQ(own(s, "model", "qk_norm"), Value(true));
+  EXPECT_EQ(own(s, "model", "qk_norm_over"), Value(std::string("all")));
+  EXPECT_EQ(own(s, "model", "biases"), Value(true));
+  EXPECT_EQ(own(s, "model", "output_bias"), Value(true));
+  EXPECT_EQ(own(s, "model", "attention_sinks"), Value(true));
   EXPECT_EQ(s.model.sliding_window, 20);
   EXPECT_EQ(s.model.full_attention_every, 2);
   EXPECT_EQ(s.model.ffn, "mlp");
@@ -269,7 +274,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.model.norm_eps, 1e-6);
   EXPECT_EQ(s.model.activation, Activation::swiglu);
   EXPECT_EQ(s.model.positions, Positions::learned);
-  EXPECT_EQ(s.model.rope_theta, 500);
+  EXPECT_EQ(own(s, "model", "rope_theta"), Value(500.0));
   EXPECT_TRUE(s.model.tie_embeddings);
   EXPECT_EQ(s.model.dropout, 0.1);
   EXPECT_EQ(s.model.init_std, 0.5);
@@ -279,20 +284,20 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.moe.first_dense, 2);
   EXPECT_EQ(s.moe.top_k, 2);
   EXPECT_EQ(s.moe.router, "gshard");
-  EXPECT_EQ(s.moe.score, ScoreKind::softmax);
+  EXPECT_EQ(own(s, "moe", "score"), Value(std::string("softmax")));
   EXPECT_EQ(s.moe.capacity_factor, 1.25);
   EXPECT_EQ(s.moe.group_tokens, 192);
   EXPECT_EQ(s.moe.drop_policy, DropPolicy::probability);
   EXPECT_EQ(s.moe.aux_loss, 0.02);
   EXPECT_EQ(s.moe.z_loss, 0.001);
   EXPECT_EQ(s.moe.jitter, 0.01);
-  EXPECT_FALSE(s.moe.normalize_weights);
+  EXPECT_EQ(own(s, "moe", "normalize_weights"), Value(false));
   EXPECT_EQ(s.moe.balance_over, BalanceOver::batch);
-  EXPECT_EQ(s.moe.expert_groups, 1);
-  EXPECT_EQ(s.moe.groups_per_token, 1);
-  EXPECT_EQ(s.moe.group_score, GroupScore::top2_sum);
+  EXPECT_EQ(own(s, "moe", "expert_groups"), Value(std::int64_t{1}));
+  EXPECT_EQ(own(s, "moe", "groups_per_token"), Value(std::int64_t{1}));
+  EXPECT_EQ(own(s, "moe", "group_score"), Value(std::string("top2_sum")));
   EXPECT_EQ(s.moe.weight_scale, 2.5);
-  EXPECT_EQ(s.moe.bias_update_rate, 0.01);
+  EXPECT_EQ(own(s, "moe", "bias_update_rate"), Value(0.01));
   EXPECT_EQ(s.moe.shared_experts, 1);
   EXPECT_EQ(s.moe.d_shared, 40);
   EXPECT_TRUE(s.moe.shared_gate);
@@ -307,14 +312,14 @@ host_limit = "2 GiB"
   EXPECT_THAT(s.train.freeze, ElementsAre("*norm.weight"));
   EXPECT_THAT(s.train.train_only, ElementsAre("*.experts.*"));
   EXPECT_EQ(s.train.mtp_weight, 0.125);
-  EXPECT_EQ(s.distil.teacher, "");
-  EXPECT_EQ(s.distil.weight, 0.25);
-  EXPECT_EQ(s.distil.temperature, 2.0);
-  EXPECT_EQ(s.preference.loss, PreferenceLoss::ipo);
-  EXPECT_THAT(s.preference.reference, testing::EndsWith("/other"));
-  EXPECT_EQ(s.preference.beta, 0.25);
-  EXPECT_EQ(s.preference.label_smoothing, 0.125);
-  EXPECT_EQ(s.preference.nll_weight, 0.5);
+  EXPECT_EQ(own(s, "distil", "teacher"), Value(std::string("")));
+  EXPECT_EQ(own(s, "distil", "weight"), Value(0.25));
+  EXPECT_EQ(own(s, "distil", "temperature"), Value(2.0));
+  EXPECT_EQ(own(s, "preference", "loss"), Value(std::string("ipo")));
+  EXPECT_THAT(std::get<std::string>(own(s, "preference", "reference")), testing::EndsWith("/other"));
+  EXPECT_EQ(own(s, "preference", "beta"), Value(0.25));
+  EXPECT_EQ(own(s, "preference", "label_smoothing"), Value(0.125));
+  EXPECT_EQ(own(s, "preference", "nll_weight"), Value(0.5));
   EXPECT_EQ(s.lora.rank, 4);
   EXPECT_EQ(s.lora.alpha, 8.0);
   EXPECT_THAT(s.lora.targets, ElementsAre("*.q_proj.weight", "*.v_proj.weight"));
@@ -323,9 +328,9 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.optimizer.name, "sgd");
   EXPECT_EQ(s.optimizer.lr, 0.5);
   EXPECT_EQ(s.optimizer.min_lr, 0.25);
-  EXPECT_THAT(s.optimizer.betas, ElementsAre(0.8, 0.99));
-  EXPECT_EQ(s.optimizer.momentum, 0.7);
-  EXPECT_EQ(s.optimizer.eps, 1e-9);
+  EXPECT_EQ(own(s, "optimizer", "betas"), Value(std::vector<double>{0.8, 0.99}));
+  EXPECT_EQ(own(s, "optimizer", "momentum"), Value(0.7));
+  EXPECT_EQ(own(s, "optimizer", "eps"), Value(1e-9));
   EXPECT_EQ(s.optimizer.weight_decay, 0.2);
   EXPECT_THAT(s.optimizer.lr_of, ElementsAre("*.w1.*", "lm_head.weight"));
   EXPECT_THAT(s.optimizer.lr_scales, ElementsAre(0.5, 2));
@@ -334,7 +339,7 @@ host_limit = "2 GiB"
   EXPECT_TRUE(s.optimizer.in_backward);
   EXPECT_EQ(s.optimizer.schedule, "inverse_sqrt");
   EXPECT_EQ(s.optimizer.warmup_steps, 5);
-  EXPECT_EQ(s.optimizer.decay_steps, 6);
+  EXPECT_EQ(own(s, "optimizer", "decay_steps"), Value(std::int64_t{6}));
   EXPECT_EQ(s.optimizer.master_weights, MasterWeights::none);
   EXPECT_EQ(s.optimizer.state_dtype, StateType::eight_bits);
   EXPECT_EQ(s.optimizer.gradient_dtype, ComputeType::bf16);
@@ -383,23 +388,23 @@ groups_per_token = 2
 group_score = "max"
 )";
   const Settings s = load(text).settings;
-  EXPECT_EQ(s.model.q_lora_rank, 24);
-  EXPECT_EQ(s.model.kv_lora_rank, 20);
-  EXPECT_EQ(s.model.qk_nope_head_dim, 12);
-  EXPECT_EQ(s.model.qk_rope_head_dim, 6);
-  EXPECT_EQ(s.model.v_head_dim, 10);
+  EXPECT_EQ(own(s, "model", "q_lora_rank"), Value(std::int64_t{24}));
+  EXPECT_EQ(own(s, "model", "kv_lora_rank"), Value(std::int64_t{20}));
+  EXPECT_EQ(own(s, "model", "qk_nope_head_dim"), Value(std::int64_t{12}));
+  EXPECT_EQ(own(s, "model", "qk_rope_head_dim"), Value(std::int64_t{6}));
+  EXPECT_EQ(own(s, "model", "v_head_dim"), Value(std::int64_t{10}));
   EXPECT_EQ(head_dim_of(s), 18);
-  EXPECT_TRUE(s.model.rope_interleaved);
-  EXPECT_EQ(s.model.rope_scaling, RopeScaling::yarn);
-  EXPECT_EQ(s.model.rope_factor, 40);
-  EXPECT_EQ(s.model.rope_original_positions, 4096);
-  EXPECT_EQ(s.model.rope_beta_fast, 30);
-  EXPECT_EQ(s.model.rope_beta_slow, 2);
-  EXPECT_FALSE(s.model.rope_truncate);
-  EXPECT_EQ(s.model.rope_attention_factor, 1.5);
-  EXPECT_EQ(s.model.rope_mscale, 0.7);
-  EXPECT_EQ(s.model.rope_mscale_all_dim, 0.8);
-  EXPECT_EQ(s.moe.group_score, GroupScore::max);
+  EXPECT_EQ(own(s, "model", "rope_interleaved"), Value(true));
+  EXPECT_EQ(own(s, "model", "rope_scaling"), Value(std::string("yarn")));
+  EXPECT_EQ(own(s, "model", "rope_factor"), Value(40.0));
+  EXPECT_EQ(own(s, "model", "rope_original_positions"), Value(std::int64_t{4096}));
+  EXPECT_EQ(own(s, "model", "rope_beta_fast"), Value(30.0));
+  EXPECT_EQ(own(s, "model", "rope_beta_slow"), Value(2.0));
+  EXPECT_EQ(own(s, "model", "rope_truncate"), Value(false));
+  EXPECT_EQ(own(s, "model", "rope_attention_factor"), Value(1.5));
+  EXPECT_EQ(own(s, "model", "rope_mscale"), Value(0.7));
+  EXPECT_EQ(own(s, "model", "rope_mscale_all_dim"), Value(0.8));
+  EXPECT_EQ(own(s, "moe", "group_score"), Value(std::string("max")));
   const Settings llama =
       load(text, {R"(model.attention="multi_head")", "model.q_lora_rank=0", "model.kv_lora_rank=0",
                   "model.qk_nope_head_dim=0", "model.qk_rope_head_dim=0", "model.v_head_dim=0",
@@ -409,9 +414,9 @@ group_score = "max"
                   "model.rotary_channels=4"})
           .settings;
   EXPECT_EQ(rotary_channels_of(llama), 4);
-  EXPECT_EQ(llama.model.rope_scaling, RopeScaling::llama3);
-  EXPECT_EQ(llama.model.rope_low_freq_factor, 2);
-  EXPECT_EQ(llama.model.rope_high_freq_factor, 3);
+  EXPECT_EQ(own(llama, "model", "rope_scaling"), Value(std::string("llama3")));
+  EXPECT_EQ(own(llama, "model", "rope_low_freq_factor"), Value(2.0));
+  EXPECT_EQ(own(llama, "model", "rope_high_freq_factor"), Value(3.0));
 }
 
 }  // namespace

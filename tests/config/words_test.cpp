@@ -29,7 +29,8 @@ TEST_F(Load, BytesMayBeAPlainInteger) {
 TEST_F(Load, EveryChoiceNamesItsOwnEnumerator) {
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nrouter = \"switch\"\n").settings.moe.router, "switch");
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nrouter = \"topk\"\n").settings.moe.router, "topk");
-  EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nscore = \"sigmoid\"\n").settings.moe.score, ScoreKind::sigmoid);
+  EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nscore = \"sigmoid\"\n").settings.moe.own.at("score"),
+            Value(std::string("sigmoid")));
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"relu\"\n").settings.model.activation, Activation::relu);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"gelu\"\n").settings.model.activation, Activation::gelu);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"clamped_swiglu\"\n").settings.model.activation,

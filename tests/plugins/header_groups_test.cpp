@@ -46,8 +46,13 @@ TEST(HeaderGroups, ALibraryNamesThoseThatItIncludes) {
   // From more than one source: the number of layers is all that the axis asks of the settings.
   EXPECT_THAT(groups_of(paths::plugin("liborthant_plugin_data.so")),
               ElementsAre("modules", "operations", "plan", "sizes", "tensors"));
+  // A key of a kind's own is read without the settings.
   EXPECT_THAT(groups_of(paths::out_of_tree("lion")),
-              ElementsAre("modules", "operations", "optimizer", "plan", "settings", "sizes", "tensors"));
+              ElementsAre("modules", "operations", "optimizer", "plan", "tensors"));
+  EXPECT_THAT(groups_of(paths::out_of_tree("warm_gate")),
+              ElementsAre("gate", "modules", "operations", "plan", "tensors"));
+  EXPECT_THAT(groups_of(paths::out_of_tree("relu_gate")),
+              ElementsAre("gate", "modules", "operations", "plan", "settings", "sizes", "tensors"));
 }
 
 // Else whoever includes them would depend on every key.

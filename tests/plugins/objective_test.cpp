@@ -183,7 +183,7 @@ TEST(Objectives, AreImpliedBySettings) {
   Settings settings;
   EXPECT_EQ(objective_name(settings), "cross_entropy");
   EXPECT_EQ(objectives_of(settings).size(), 1u);
-  settings.distil.teacher = "/somewhere";
+  kind_values(settings, "distil")["teacher"] = std::string("/somewhere");
   EXPECT_EQ(objective_name(settings), "distil");
   EXPECT_EQ(objective_of(settings).reference(settings).folder, "/somewhere");
   settings.data.source = "pairs";

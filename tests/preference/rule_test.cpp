@@ -29,14 +29,14 @@ double ipo(const Pair& p, double beta) {
   return std::pow(chosen - rejected - 1 / (2 * beta), 2);
 }
 
-PreferenceSettings settings(PreferenceLoss loss, double beta, double wrong) {
+PreferenceKeys settings(PreferenceLoss loss, double beta, double wrong) {
   return {.loss = loss, .reference = "", .beta = beta, .label_smoothing = wrong, .nll_weight = 0};
 }
 
 const Pair pairs[] = {
     {{-7.25, -8.5, 3}, {-12.5, -9.75, 5}}, {{-20.0, -12.0, 11}, {-3.0, -6.0, 2}}, {{-1.5, -1.5, 1}, {-2.5, -2.5, 4}}};
 
-void expect_right(const Pair& pair, const PreferenceSettings& how, const std::function<double(const Pair&)>& loss) {
+void expect_right(const Pair& pair, const PreferenceKeys& how, const std::function<double(const Pair&)>& loss) {
   const JudgedPair judged = judge(pair.chosen, pair.rejected, how);
   EXPECT_NEAR(judged.loss, loss(pair), 1e-12);
   const double h = 1e-6;
@@ -78,7 +78,7 @@ TEST(PreferenceRule, AModelThatIsItsReferencePrefersNothing) {
 
 // Log-probabilities of long answers: no exponential overflows.
 TEST(PreferenceRule, LargeDifferencesAreFinite) {
-  const PreferenceSettings how = settings(PreferenceLoss::sigmoid, 1, 0);
+  const PreferenceKeys how = settings(PreferenceLoss::sigmoid, 1, 0);
   const JudgedPair sure = judge({-10, -9000, 900}, {-9000, -10, 900}, how);
   EXPECT_EQ(sure.loss, 0);
   EXPECT_EQ(sure.chosen.slope, 0);

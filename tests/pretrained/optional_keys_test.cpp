@@ -5,7 +5,9 @@
 #include <string>
 
 #include "apps/pretrained/export.h"
+#include "core/arch/rotary.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/layers/attention.h"
 #include "core/run/starting_weights.h"
 #include "tests/pretrained/spoilt_model.h"
 
@@ -20,10 +22,10 @@ using testing::HasSubstr;
 class OptionalKeys : public Spoilt {
  protected:
   // Of a model with these members in its rope_parameters, "yarn" if they do not say another type.
-  ModelSettings with(const char* model, const json& members) {
+  RotaryKeys with(const char* model, const json& members) {
     make(model, members);
     import_into(folder_ / "run", folder_ / "source");
-    const ModelSettings read = config_of(folder_ / "run").settings.model;
+    const auto read = read_keys<RotaryKeys>(config_of(folder_ / "run").settings.model.own);
     std::filesystem::remove_all(folder_ / "run");
     return read;
   }
@@ -54,20 +56,20 @@ TEST_F(OptionalKeys, AnAttentionFactorOfZeroIsNoWayToSayNothing) {
 }
 
 TEST_F(OptionalKeys, ZeroBetasAreTheClasses) {
-  const ModelSettings zero = with("llama", {{"beta_fast", 0}, {"beta_slow", 0.0}});
+  const RotaryKeys zero = with("llama", {{"beta_fast", 0}, {"beta_slow", 0.0}});
   EXPECT_EQ(zero.rope_beta_fast, 32);
   EXPECT_EQ(zero.rope_beta_slow, 1);
-  const ModelSettings one = with("llama", {{"beta_fast", 1}, {"beta_slow", 1}});
+  const RotaryKeys one = with("llama", {{"beta_fast", 1}, {"beta_slow", 1}});
   EXPECT_EQ(one.rope_beta_fast, 1);
   EXPECT_EQ(one.rope_beta_slow, 1);
 }
 
 TEST_F(OptionalKeys, OneOfTwoMscalesCountsForScoresAlone) {
   for (const json& zero : {json(0.0), json(0), json(nullptr)}) {
-    const ModelSettings of_all = with("deepseek_v3", {{"mscale", zero}, {"mscale_all_dim", 1.0}});
+    const RotaryKeys of_all = with("deepseek_v3", {{"mscale", zero}, {"mscale_all_dim", 1.0}});
     EXPECT_EQ(of_all.rope_mscale, 0);
     EXPECT_EQ(of_all.rope_mscale_all_dim, 1);
-    const ModelSettings alone = with("deepseek_v3", {{"mscale", 0.7}, {"mscale_all_dim", zero}});
+    const RotaryKeys alone = with("deepseek_v3", {{"mscale", 0.7}, {"mscale_all_dim", zero}});
     EXPECT_EQ(alone.rope_mscale, 0);
     EXPECT_EQ(alone.rope_mscale_all_dim, 0);
   }
@@ -93,7 +95,7 @@ TEST_F(OptionalKeys, GemmasCapsAreThereUnlessTheyAreNull) {
     import_into(folder_ / "run", folder_ / "source");
     const ModelSettings read = config_of(folder_ / "run").settings.model;
     std::filesystem::remove_all(folder_ / "run");
-    return std::pair(read.attention_softcap, read.logit_softcap);
+    return std::pair(read_keys<MultiHeadKeys>(read.own).attention_softcap, read.logit_softcap);
   };
   EXPECT_EQ(caps(json::object(), {"attn_logit_softcapping", "final_logit_softcapping"}), std::pair(50.0, 30.0));
   EXPECT_EQ(caps({{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}}, {}), std::pair(0.0, 0.0));

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "router/gates.h"
 #include "tests/pretrained/import_folder.h"
 #include "tests/support/paths.h"
 
@@ -111,7 +112,7 @@ TEST(RouterTraining, ImportsHaveWhatWasPublished) {
     import_into(folder / "run", paths::published_model(model));
     const MoeSettings moe = config_of(folder / "run").settings.moe;
     EXPECT_EQ(moe.aux_loss, 0) << model;
-    EXPECT_EQ(moe.bias_update_rate, 0) << model;
+    EXPECT_EQ(read_keys<BiasKeys>(moe.own).bias_update_rate, 0) << model;
   }
 }
 

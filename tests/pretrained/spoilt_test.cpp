@@ -280,8 +280,10 @@ TEST_F(Spoilt, AKeyThatIsMissingMeansWhatTransformersTakesForIt) {
   };
   EXPECT_EQ(reads("deepseek_v3", "routed_scaling_factor").moe.weight_scale, 2.5);
   EXPECT_EQ(reads("deepseek_v2", "routed_scaling_factor").moe.weight_scale, 1);
-  EXPECT_EQ(reads("deepseek_v3", "n_group", {"topk_group", 4}).moe.expert_groups, 8);
-  EXPECT_EQ(reads("deepseek_v3", "topk_group").moe.groups_per_token, 4);
+  const Settings grouped = reads("deepseek_v3", "n_group", {"topk_group", 4}),
+                 some = reads("deepseek_v3", "topk_group");
+  EXPECT_EQ(read_keys<ChoiceKeys>(grouped.moe.own).expert_groups, 8);
+  EXPECT_EQ(read_keys<ChoiceKeys>(some.moe.own).groups_per_token, 4);
   EXPECT_EQ(reads("deepseek_v2", "n_shared_experts").moe.shared_experts, 2);
   EXPECT_EQ(reads("deepseek_v3", "n_shared_experts").moe.shared_experts, 1);
   EXPECT_EQ(reads("mistral", "sliding_window").model.sliding_window, 4096);

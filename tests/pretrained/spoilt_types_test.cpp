@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/pretrained/export.h"
+#include "core/arch/rotary.h"
 #include "tests/pretrained/spoilt_model.h"
 
 namespace orthant::spoilt_test {
@@ -54,7 +55,7 @@ TEST_F(Spoilt, WhatGptOssNeedNotSayIsTakenAsItsClassTakesIt) {
     config["initial_context_length"] = 16;
   });
   import_into(folder_ / "run", folder_ / "source");
-  EXPECT_EQ(config_of(folder_ / "run").settings.model.rope_original_positions, 16);
+  EXPECT_EQ(config_of(folder_ / "run").settings.model.own.at("rope_original_positions"), Value(std::int64_t{16}));
 }
 
 TEST_F(Spoilt, BlocksOfFourBitsAreThoseOfAModelThatSaysSo) {
@@ -78,8 +79,8 @@ TEST_F(Spoilt, AnExportOfGptOssWithoutScalingSaysSoTwiceAndIsReadAgain) {
   EXPECT_EQ(written["rope_parameters"], unscaled);
   EXPECT_EQ(written["rope_scaling"], unscaled);
   import_into(folder_ / "again", folder_ / "out");
-  const ModelSettings first = config_of(folder_ / "run").settings.model,
-                      again = config_of(folder_ / "again").settings.model;
+  const auto first = read_keys<RotaryKeys>(config_of(folder_ / "run").settings.model.own),
+             again = read_keys<RotaryKeys>(config_of(folder_ / "again").settings.model.own);
   EXPECT_EQ(again.rope_scaling, RopeScaling::none);
   EXPECT_EQ(again.rope_theta, first.rope_theta);
 }

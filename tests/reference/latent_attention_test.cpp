@@ -1,5 +1,6 @@
 // Latent attention against its definition in fp64, head by head and token by token, and against transformers'
 // DeepseekV3Attention, whose output for the same numbers is below.
+#include "core/layers/latent_attention.h"
 #include "core/arch/decoder.h"
 #include "tests/reference/rig.h"
 #include "tests/reference/rotary_oracle.h"
@@ -34,22 +35,19 @@ Settings settings_of(std::int64_t q_rank, bool interleaved, RopeScaling scaling)
   m.d_model = 12;
   m.heads = 3;
   m.attention = "latent";
-  m.q_lora_rank = q_rank;
-  m.kv_lora_rank = 6;
-  m.qk_nope_head_dim = 6;
-  m.qk_rope_head_dim = 4;
-  m.v_head_dim = 8;
   m.norm_eps = 1e-6;
-  m.rope_interleaved = interleaved;
-  m.rope_scaling = scaling;
+  write_keys<LatentKeys>(
+      m.own, {.q_lora_rank = q_rank, .kv_lora_rank = 6, .qk_nope_head_dim = 6, .qk_rope_head_dim = 4, .v_head_dim = 8});
+  RotaryKeys rotary{.rope_interleaved = interleaved, .rope_scaling = scaling};
   if (scaling == RopeScaling::yarn) {
-    m.rope_factor = 8;
-    m.rope_original_positions = 16;
-    m.rope_beta_fast = 2;
-    m.rope_beta_slow = 0.25;
-    m.rope_mscale = 0.7;
-    m.rope_mscale_all_dim = 1.3;
+    rotary.rope_factor = 8;
+    rotary.rope_original_positions = 16;
+    rotary.rope_beta_fast = 2;
+    rotary.rope_beta_slow = 0.25;
+    rotary.rope_mscale = 0.7;
+    rotary.rope_mscale_all_dim = 1.3;
   }
+  write_keys(m.own, rotary);
   return s;
 }
 
@@ -93,8 +91,9 @@ Values normed(const Values& x, const Values& weight, double eps) {
 }
 
 // A head's rotated channels at `position`.
-Values turned(const Values& x, std::int64_t position, const ModelSettings& m) {
-  const Values frequency = rotary_oracle::inverse_frequencies(m, m.qk_rope_head_dim);
+Values turned(const Values& x, std::int64_t position, const ModelSettings& of) {
+  const auto m = read_keys<RotaryKeys>(of.own);
+  const Values frequency = rotary_oracle::inverse_frequencies(m, read_keys<LatentKeys>(of.own).qk_rope_head_dim);
   const double factor = rotary_oracle::attention_factor(m);
   Values y = x;
   for (std::size_t i = 0; i < frequency.size(); ++i) {
@@ -108,18 +107,20 @@ Values turned(const Values& x, std::int64_t position, const ModelSettings& m) {
 
 // The definition. w: by the name behind the stem.
 Values latent_attention(const ModelSettings& m, const Weights& w, const Values& x) {
-  const std::int64_t nope = m.qk_nope_head_dim, rope = m.qk_rope_head_dim, c = nope + rope, v = m.v_head_dim;
-  const std::int64_t r = m.kv_lora_rank, h = m.heads, d = m.d_model;
-  const Values q = m.q_lora_rank == 0
+  const auto keys = read_keys<LatentKeys>(m.own);
+  const auto rotary = read_keys<RotaryKeys>(m.own);
+  const std::int64_t nope = keys.qk_nope_head_dim, rope = keys.qk_rope_head_dim, c = nope + rope, v = keys.v_head_dim;
+  const std::int64_t r = keys.kv_lora_rank, h = m.heads, d = m.d_model;
+  const Values q = keys.q_lora_rank == 0
                        ? times(x, w.at("q_proj.weight"), d)
                        : times(normed(times(x, w.at("q_a_proj.weight"), d), w.at("q_a_layernorm.weight"), m.norm_eps),
-                               w.at("q_b_proj.weight"), m.q_lora_rank);
+                               w.at("q_b_proj.weight"), keys.q_lora_rank);
   const Values down = times(x, w.at("kv_a_proj_with_mqa.weight"), d);
   const Values kv = times(normed(columns(down, r + rope, 0, r), w.at("kv_a_layernorm.weight"), m.norm_eps),
                           w.at("kv_b_proj.weight"), r);
   const Values k_rope = columns(down, r + rope, r, rope);
-  const double root = m.rope_scaling == RopeScaling::yarn && m.rope_mscale_all_dim != 0
-                          ? rotary_oracle::mscale(m, m.rope_mscale_all_dim)
+  const double root = rotary.rope_scaling == RopeScaling::yarn && rotary.rope_mscale_all_dim != 0
+                          ? rotary_oracle::mscale(rotary, rotary.rope_mscale_all_dim)
                           : 1;
   const double scale = root * root / std::sqrt(static_cast<double>(c));
   const auto part = [](const Values& all, std::int64_t at, std::int64_t n) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/train/built_in_optimizers.h"
 #include "core/train/trainer.h"
 #include "tests/reference/rig.h"
 
@@ -18,15 +19,14 @@ Settings settings_of(const Reference& r) {
   s.model.kv_heads = r.integer("hyper/num_key_value_heads");
   s.model.vocab_size = r.integer("hyper/vocab_size");
   s.model.norm_eps = r.number("hyper/rms_norm_eps");
-  s.model.rope_theta = r.number("hyper/rope_theta");
+  s.model.own["rope_theta"] = r.number("hyper/rope_theta");
   s.model.activation = Activation::swiglu;
   s.moe.experts = r.integer("hyper/num_local_experts");
   s.moe.top_k = r.integer("hyper/num_experts_per_tok");
   s.moe.d_expert = r.integer("hyper/intermediate_size");
   s.moe.aux_loss = r.number("hyper/router_aux_loss_coef");
   s.optimizer.lr = r.number("hyper/lr");
-  s.optimizer.betas = {r.number("hyper/beta1"), r.number("hyper/beta2")};
-  s.optimizer.eps = r.number("hyper/eps");
+  write_keys<AdamKeys>(s.optimizer.own, {{r.number("hyper/beta1"), r.number("hyper/beta2")}, r.number("hyper/eps")});
   s.optimizer.weight_decay = r.number("hyper/weight_decay");
   s.optimizer.clip_grad_norm = r.number("hyper/clip_grad_norm");
   s.optimizer.schedule = "constant";

@@ -1,18 +1,18 @@
 // Rotary frequencies and factors in the form in which they were published, in fp64, for the tests in this folder.
 #pragma once
 
-#include <orthant/settings.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "core/arch/rotary.h"
 
 namespace orthant::test::rotary_oracle {
 
 constexpr double pi = 3.14159265358979323846;
 
 // Of `rotated` channels; half as many.
-inline std::vector<double> inverse_frequencies(const ModelSettings& m, std::int64_t rotated) {
+inline std::vector<double> inverse_frequencies(const RotaryKeys& m, std::int64_t rotated) {
   const double channels = static_cast<double>(rotated), length = static_cast<double>(m.rope_original_positions);
   std::vector<double> found;
   for (double pair = 0; pair < channels / 2; ++pair) {
@@ -47,12 +47,12 @@ inline std::vector<double> inverse_frequencies(const ModelSettings& m, std::int6
   return found;
 }
 
-inline double mscale(const ModelSettings& m, double weight) {
+inline double mscale(const RotaryKeys& m, double weight) {
   return m.rope_factor <= 1 ? 1 : 1 + 0.1 * weight * std::log(m.rope_factor);
 }
 
 // Of cosines and sines.
-inline double attention_factor(const ModelSettings& m) {
+inline double attention_factor(const RotaryKeys& m) {
   if (m.rope_scaling != RopeScaling::yarn) {
     return 1;
   }

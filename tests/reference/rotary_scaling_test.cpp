@@ -11,13 +11,13 @@ namespace {
 struct Scaled {
   const char* name;
   std::int64_t channels;
-  ModelSettings model;
+  RotaryKeys model;
   std::vector<double> frequencies;  // of transformers
   double attention_factor;
 };
 
-ModelSettings model_of(RopeScaling kind, double theta, double factor, std::int64_t positions) {
-  ModelSettings m;
+RotaryKeys model_of(RopeScaling kind, double theta, double factor, std::int64_t positions) {
+  RotaryKeys m;
   m.rope_scaling = kind;
   m.rope_theta = theta;
   m.rope_factor = factor;
@@ -96,7 +96,7 @@ TEST(RotaryScaling, EveryPairOfWideHeads) {
 
 // DeepSeek's second factor, of scores: that of DeepSeek-V3's configuration, (0.1 ln 40 + 1)^2.
 TEST(RotaryScaling, ScoresOfLatentAttention) {
-  ModelSettings m = model_of(RopeScaling::yarn, 10000, 40, 4096);
+  RotaryKeys m = model_of(RopeScaling::yarn, 10000, 40, 4096);
   EXPECT_EQ(rotary_score_factor(m), 1);
   m.rope_mscale = m.rope_mscale_all_dim = 1;
   EXPECT_NEAR(rotary_score_factor(m), 1.3688879454113936 * 1.3688879454113936, 1e-12);

@@ -179,9 +179,7 @@ void expect_rule(RoutedLayer& layer, const Rule& rule, const Sums& of_transforme
 TEST(RoutingRules, DeepseekV3) {
   Settings s = settings_of(16, 4);
   s.moe.router = "bias";
-  s.moe.score = ScoreKind::sigmoid;
-  s.moe.expert_groups = 4;
-  s.moe.groups_per_token = 2;
+  write_keys<ChoiceKeys>(s.moe.own, {.score = ScoreKind::sigmoid, .expert_groups = 4, .groups_per_token = 2});
   s.moe.weight_scale = 2.5;
   RoutedLayer layer(s);
   const std::vector<float> bias = sines(16, 0.4, 0.3);
@@ -199,10 +197,9 @@ TEST(RoutingRules, DeepseekV3) {
 
 TEST(RoutingRules, DeepseekV2) {
   Settings s = settings_of(16, 3);
-  s.moe.expert_groups = 4;
-  s.moe.groups_per_token = 2;
-  s.moe.group_score = GroupScore::max;
-  s.moe.normalize_weights = false;
+  write_keys<ChoiceKeys>(
+      s.moe.own,
+      {.normalize_weights = false, .expert_groups = 4, .groups_per_token = 2, .group_score = GroupScore::max});
   s.moe.weight_scale = 16;
   RoutedLayer layer(s);
   Rule rule{.experts = 16, .top_k = 3, .groups = 4, .of_token = 2, .by_two = false, .normalised = false, .scale = 16};
@@ -214,7 +211,7 @@ TEST(RoutingRules, DeepseekV2) {
 // norm_topk_prob = false: probabilities over all experts, as they are.
 TEST(RoutingRules, Qwen2AndOlmoe) {
   Settings s = settings_of(8, 4);
-  s.moe.normalize_weights = false;
+  write_keys<ChoiceKeys>(s.moe.own, {.normalize_weights = false});
   RoutedLayer layer(s);
   expect_rule(layer, {.experts = 8, .top_k = 4, .normalised = false}, {85.3238046, 1.5421908});
 }

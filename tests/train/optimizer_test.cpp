@@ -52,7 +52,7 @@ TEST(LearningRate, FollowsTheCosineToItsEnd) {
   EXPECT_NEAR(learning_rate(eleven, 11), 0.2, 1e-12);
   EXPECT_NEAR(learning_rate(eleven, 50), 0.2, 1e-12) << "and stays there";
   Settings five = rates("cosine", 100);
-  five.optimizer.decay_steps = 5;
+  five.optimizer.own["decay_steps"] = std::int64_t{5};
   EXPECT_NEAR(learning_rate(five, 4), 0.5, 1e-12);
   EXPECT_NEAR(learning_rate(five, 60), 0.2, 1e-12);
 }
@@ -67,7 +67,7 @@ TEST(LearningRate, FallsAsTheInverseRoot) {
 // Hu et al., "MiniCPM": the rate stays until the decay, which ends with the run.
 TEST(LearningRate, DecaysAtTheEndOfTheRun) {
   Settings s = rates("wsd", 100);
-  s.optimizer.decay_steps = 20;
+  s.optimizer.own["decay_steps"] = std::int64_t{20};
   EXPECT_DOUBLE_EQ(learning_rate(s, 4), 0.8);
   EXPECT_DOUBLE_EQ(learning_rate(s, 80), 0.8);
   EXPECT_NEAR(learning_rate(s, 85), 0.65, 1e-12) << "a quarter of the way from 0.8 to 0.2";
@@ -76,7 +76,7 @@ TEST(LearningRate, DecaysAtTheEndOfTheRun) {
   s.optimizer.schedule = "wsd_sqrt";
   EXPECT_DOUBLE_EQ(learning_rate(s, 80), 0.8);
   EXPECT_NEAR(learning_rate(s, 85), 0.5, 1e-12) << "the root of a quarter";
-  s.optimizer.decay_steps = 0;
+  s.optimizer.own["decay_steps"] = std::int64_t{0};
   EXPECT_DOUBLE_EQ(learning_rate(s, 90), 0.8) << "a tenth of the run";
   EXPECT_NEAR(learning_rate(s, 99), 0.8 - 0.6 * std::sqrt(0.9), 1e-12);
 }
@@ -98,7 +98,7 @@ TEST(LearningRate, ADecayLongerThanTheRunIsRefused) {
 // Settings that no configuration has checked, as a plugin's tests may make them.
 TEST(LearningRate, ADecayOfAnyLengthIsCompared) {
   Settings s = rates("wsd", 20);
-  s.optimizer.decay_steps = std::numeric_limits<std::int64_t>::max();
+  s.optimizer.own["decay_steps"] = std::numeric_limits<std::int64_t>::max();
   EXPECT_THROW(s.catalogue->get<LearningRate>("wsd").check(s.optimizer, s.run.steps), SettingError);
 }
 

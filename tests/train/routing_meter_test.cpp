@@ -91,7 +91,8 @@ Reference reference_of(const std::vector<Seen>& micro_batches, const Settings& s
                                   seen.logits.begin() + static_cast<std::ptrdiff_t>((t + 1) * experts));
       std::vector<double> scores;
       for (const double v : x) {
-        scores.push_back(settings.moe.score == ScoreKind::sigmoid ? 1 / (1 + std::exp(-v)) : std::exp(v));
+        scores.push_back(read_keys<ChoiceKeys>(settings.moe.own).score == ScoreKind::sigmoid ? 1 / (1 + std::exp(-v))
+                                                                                             : std::exp(v));
       }
       r.probability_entropy += entropy(scores);
       std::set<std::size_t> chosen;

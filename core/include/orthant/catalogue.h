@@ -13,6 +13,7 @@
 // a process: its methods are const and safe to call at the same time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@
 
 #include <orthant/abi/plan.h>
 #include <orthant/error.h>
+#include <orthant/keys.h>
 
 namespace orthant {
 
@@ -30,12 +32,17 @@ class Catalogue {
     std::string help;    // one sentence; with its source (paper or system)
     std::string plugin;  // the one that added it; empty: built in
     std::shared_ptr<const void> kind;
+    std::function<std::vector<KindKey>()> keys = {};  // that it reads; undefined where the noun's kinds have none
   };
 
   // Errors: ConfigError for a name that the noun has already, naming both plugins, and for an empty name.
   template <class Noun>
   void add(std::string name, std::string help, std::shared_ptr<const Noun> kind) {
-    add(Noun::noun, {std::move(name), std::move(help), plugin_, std::move(kind)});
+    std::function<std::vector<KindKey>()> keys;
+    if constexpr (requires { kind->keys(); }) {
+      keys = [kind] { return kind->keys(); };
+    }
+    add(Noun::noun, {std::move(name), std::move(help), plugin_, std::move(kind), std::move(keys)});
   }
 
   template <class Noun>

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <orthant/abi/gate.h>
+#include <orthant/keys.h>
 #include <orthant/ops.h>
 
 namespace orthant {
@@ -23,12 +24,13 @@ struct Settings;
 // behind them, moe.zero_experts that compute nothing (null experts). Those are chosen, counted and balanced like the
 // others. The core gives their choices no seat, and adds nothing for them, or the token itself (moe.zero_expert).
 struct GateInput {
-  Tensor logits;  // f32 [T, E]
-  Tensor valid;   // u8 [T]; 0: padding
-  Tensor index;   // i64 [T]: the token's place in the global batch
-  Tensor token;   // i32 [T]: its id; undefined unless Gate::reads_tokens
-  Tensor state;   // f32 [E]: of this layer; undefined unless Gate::keeps_state
-  RandomKey key;  // of this layer and step, for chance that depends on the token's index alone
+  Tensor logits;                     // f32 [T, E]
+  Tensor valid;                      // u8 [T]; 0: padding
+  Tensor index;                      // i64 [T]: the token's place in the global batch
+  Tensor token;                      // i32 [T]: its id; undefined unless Gate::reads_tokens
+  Tensor state;                      // f32 [E]: of this layer; undefined unless Gate::keeps_state
+  RandomKey key;                     // of this layer and step, for chance that depends on the token's index alone
+  const MoeSettings* moe = nullptr;  // never null: what the gate's own keys are read from (kind_values)
 };
 
 // Shapes and meaning are those of Stream::gate; K is GateConfig::top_k, G the number of groups. Weights may be any
@@ -53,11 +55,15 @@ struct GateUpdate {
   Tensor load() const { return loads.rows(routed, 1).view({2, loads.dim(2)}); }
 };
 
-// What a gate cannot work with in a configuration.
-struct GateRefusal {
-  std::vector<std::string> keys;  // "moe.top_k": it is told at the first that somebody wrote
-  std::string message;            // "[moe] top_k: ..."
-  std::string advice;
+// Keys of "topk", "bias" and, of the scores, "expert_choice". Gate::config fills the operations' arguments from them
+// for every gate.
+struct ChoiceKeys {
+  ScoreKind score = ScoreKind::softmax;           // of an expert for a token; sigmoid: as DeepSeek-V3
+  bool normalize_weights = true;                  // weights of the chosen experts sum to one (Mixtral)
+  std::int64_t expert_groups = 1;                 // a token's experts come from some of these groups of experts
+  std::int64_t groups_per_token = 1;              // so many of them
+  GroupScore group_score = GroupScore::top2_sum;  // what ranks them
+  static const Keys<ChoiceKeys>& keys();
 };
 
 class Gate {
@@ -66,10 +72,12 @@ class Gate {
   virtual ~Gate() = default;
 
   // --- what the configuration says of it
+  // The keys that it reads beside those that every kind has (keys.h). By default none.
+  virtual std::vector<KindKey> keys() const { return {}; }
   // The choices of a token if moe.top_k is 0; 2 by default. All other methods see the result in moe.top_k.
   virtual std::int64_t implied_top_k(const MoeSettings& moe) const;
   // Nothing by default: a gate refuses itself what it takes no notice of ([moe] score, normalize_weights, ...).
-  virtual std::vector<GateRefusal> refusals(const Settings& settings) const;
+  virtual std::vector<Refusal> refusals(const Settings& settings) const;
   // What may surprise, in one sentence; empty: nothing.
   virtual std::string warning(const Settings& settings) const;
   // What the operations of the router are told; Stream::gate_backward, gate_losses and dispatch_plan too. By default it

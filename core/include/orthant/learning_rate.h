@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <orthant/abi/learning_rate.h>
+#include <orthant/keys.h>
 
 namespace orthant {
 
@@ -17,6 +19,8 @@ class LearningRate {
   static constexpr const char* noun = "learning-rate schedule";
   virtual ~LearningRate() = default;
 
+  // The keys that it reads beside those that every kind has (keys.h). By default none.
+  virtual std::vector<KindKey> keys() const { return {}; }
   // Refuses settings that make no sense for it. `steps`: run.steps. Errors: SettingError; lines after the first say
   // what to do.
   virtual void check(const OptimizerSettings&, std::int64_t /*steps*/) const {}

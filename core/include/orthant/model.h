@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <orthant/abi/model.h>
+#include <orthant/keys.h>
 #include <orthant/param.h>
 #include <orthant/plan.h>
 #include <orthant/seams.h>
@@ -87,19 +88,13 @@ class Layer {
   virtual const ParamRef* overwritten() const { return nullptr; }
 };
 
-// What a kind of model cannot work with in a configuration.
-struct ModelRefusal {
-  std::vector<std::string> keys;  // "model.layers": it is told at the first that somebody wrote
-  std::string message;            // "[model] layers: ..."
-  std::string advice;
-};
-
 class ModelKind {
  public:
   static constexpr const char* noun = "model";
   virtual ~ModelKind() = default;
+  virtual std::vector<KindKey> keys() const { return {}; }  // keys.h; in [model]
   // By default nothing. What `links` throws is told as well, at model.kind.
-  virtual std::vector<ModelRefusal> refusals(const Settings&) const { return {}; }
+  virtual std::vector<Refusal> refusals(const Settings&) const { return {}; }
   // The chain of the whole model, whatever a rank holds of it. A pure function of the settings. The core adds adapters,
   // rates and what is frozen. REQUIRES: names that differ; blocks numbered 0, 1, ... in order; a router in blocks only;
   // an objective in one link at least. Errors: ConfigError.

@@ -25,6 +25,7 @@
 
 #include <orthant/abi/objective.h>
 #include <orthant/host_batch.h>
+#include <orthant/keys.h>
 #include <orthant/plan.h>
 #include <orthant/step_context.h>
 
@@ -97,22 +98,17 @@ struct ObjectiveReport {
   std::string failure = {};                    // why the step must end the run; empty: it need not
 };
 
-// What an objective cannot work with in a configuration.
-struct ObjectiveRefusal {
-  std::vector<std::string> keys;  // "data.source": it is told at the first that somebody wrote
-  std::string message;            // "[data] source: ..."
-  std::string advice;
-};
-
 class Objective {
  public:
   static constexpr const char* noun = "objective";
   virtual ~Objective() = default;
 
   // --- what the configuration says of it
+  // The keys that it reads beside those that every kind has (keys.h). By default none.
+  virtual std::vector<KindKey> keys() const { return {}; }
   // Whether the settings ask for it where train.objective names none.
   virtual bool implied(const Settings& settings) const;
-  virtual std::vector<ObjectiveRefusal> refusals(const Settings& settings) const;
+  virtual std::vector<Refusal> refusals(const Settings& settings) const;
   virtual ReferenceModel reference(const Settings& settings) const;
   // What the loss is measured in: "nats per token" where what is measured without training is the mean of -log p over
   // the tokens that count, so that it can be told in bits per byte. By default nothing: it compares with itself alone.

@@ -82,7 +82,6 @@ struct GateConfig {
   bool first_choices_first = false;  // where seats go by probability: first choices before all others (GShard)
   std::int64_t expert_groups = 1, groups_per_token = 1;  // choose_experts
   GroupScore group_score = GroupScore::top2_sum;         // choose_experts
-  double sparsemixer_width = 0;                          // MoeSettings': read by that gate alone
   double capacity_factor = 0;                            // 0: dropless
   std::int64_t group_tokens = 0;                         // tokens of one GShard group; rows come in whole groups
   DropPolicy drop_policy = DropPolicy::position;

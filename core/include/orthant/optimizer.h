@@ -16,8 +16,7 @@
 // round of measures, two calls: `measure` for the elements that a rank owns, and `fold`, with what the measures of all
 // ranks have come to, for such states. `update` for the elements comes last. Only what is summed travels.
 //
-// Ownership: the catalogue shares one object with all ranks of a process. A plugin's optimizer takes keys of its own
-// from the table that Plugin::add_to is given.
+// Ownership: the catalogue shares one object with all ranks of a process.
 // Thread safety: methods are const, and safe to call at the same time.
 #pragma once
 
@@ -28,6 +27,7 @@
 
 #include <orthant/abi/optimizer.h>
 #include <orthant/group.h>
+#include <orthant/keys.h>
 #include <orthant/ops.h>
 #include <orthant/param.h>
 #include <orthant/param_state.h>
@@ -108,6 +108,8 @@ class Optimizer {
   static constexpr const char* noun = "optimizer";
   virtual ~Optimizer() = default;
 
+  // The keys that it reads beside those that every kind has (keys.h). By default none.
+  virtual std::vector<KindKey> keys() const { return {}; }
   // Refuses settings that make no sense for it. Errors: SettingError; lines after the first say what to do.
   virtual void check(const OptimizerSettings&) const {}
 

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <orthant/abi/part.h>
+#include <orthant/keys.h>
 #include <orthant/param_group.h>
 #include <orthant/plan.h>
 #include <orthant/seams.h>
@@ -53,6 +54,10 @@ struct PartPlace {
 class Part {
  public:
   virtual ~Part() = default;
+  // The keys that it reads beside those that every kind has (keys.h). By default none.
+  virtual std::vector<KindKey> keys() const { return {}; }
+  // By default nothing: a part refuses itself what it takes no notice of.
+  virtual std::vector<Refusal> refusals(const Settings&) const { return {}; }
   // The parameters of this block, in the order of their flat buffer: neighbours of equal rows can be one ParamMatrix. A
   // pure function. The core sets ParamSpec::layers. Errors: ConfigError for settings that it cannot work with
   // (SettingError names the key).
@@ -68,6 +73,12 @@ class Part {
 // Region::attention; Region::attention_core is where softmax(QK')V may hold other positions and fewer heads.
 struct AttentionPart : Part {
   static constexpr const char* noun = "attention";
+  // By default what takes sinks, caps, scales or blocks without the window, and heads that do not divide the model.
+  std::vector<Refusal> refusals(const Settings& settings) const override;
+  // Channels of a head's queries and keys: by default model.head_dim, or else d_model / heads.
+  virtual std::int64_t head_dim(const Settings& settings) const;
+  // Those of them that rotary positions turn: by default model.rotary_channels, or else all.
+  virtual std::int64_t rotary_channels(const Settings& settings) const;
 };
 // From d_model to d_model, each token by itself. Its stem ends with mlp, its region is Region::ffn.
 struct FfnPart : Part {

@@ -3,14 +3,15 @@
 // Plain data without invariants of its own: the configuration has already refused what does not make sense.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <orthant/abi/settings.h>
 #include <orthant/catalogue.h>
+#include <orthant/keys.h>
 #include <orthant/operation_kinds.h>
 #include <orthant/sizes.h>
 
@@ -19,13 +20,10 @@ namespace orthant {
 // Of a branch of a block: what enters it is normalised, what leaves it, or both.
 enum class NormPlace { before, after, both };
 enum class Positions { learned, rotary };
-enum class RopeScaling { none, linear, llama3, yarn, longrope, dynamic };
-enum class QkNormOver { head, all };
 enum class BalanceOver { group, batch };
 enum class ZeroExpert { zero, copy };  // adds nothing, or the token itself (MoE++, LongCat-Flash)
 enum class Documents { stream, packed, separate };
 enum class TooLong { cut, refuse, leave_out };
-enum class PreferenceLoss { sigmoid, ipo };
 enum class ComputeType { fp32, bf16 };
 enum class MasterWeights { fp32, none };
 enum class StateType { fp32, eight_bits };
@@ -83,8 +81,8 @@ struct DataSettings {
 };
 
 struct BatchSettings {
-  std::int64_t sequences = 8;    // per optimizer step, all ranks together; in the first steps where the batch grows
-  std::int64_t micro_batch = 0;  // sequences of one rank's micro-batch; 0: all of a rank's at once, in the first steps
+  std::int64_t sequences = 8;      // per optimizer step, all ranks together; in the first steps where the batch grows
+  FollowingSize micro_batch = {};  // sequences of a rank's micro-batch; 0: all of a rank's at once, in the first steps
   // After grow_after[i] steps of the run a step has grow_to[i] sequences. Both rise; empty: the batch does not grow.
   std::vector<std::int64_t> grow_after, grow_to;
 };
@@ -94,52 +92,22 @@ struct ModelSettings {
   std::int64_t layers = 2;
   std::int64_t d_model = 128;
   std::int64_t heads = 4;
-  std::int64_t kv_heads = 0;             // 0: as heads
-  std::int64_t d_ff = 0;                 // 0: 4 * d_model
-  std::int64_t head_dim = 0;             // 0: d_model / heads
+  FollowingSize kv_heads = {};           // 0: as heads
+  FollowingSize d_ff = {};               // 0: 4 * d_model
+  FollowingSize head_dim = {};           // 0: d_model / heads
   std::string attention = "multi_head";  // kinds of <orthant/part.h>
   std::string ffn = "mlp";
-  bool qk_norm = false;                        // queries and keys are normalised
-  bool qk_norm_rotated = false;                // after they are rotated (Hunyuan), not before
-  QkNormOver qk_norm_over = QkNormOver::head;  // each head by itself (Qwen3), or all heads as one row (OLMoE)
-  bool biases = false;                         // of the projections to queries, keys and values
-  bool output_bias = false;                    // of the projection behind attention
-  bool attention_sinks = false;                // a learned score of each head joins its softmax, with no value
-  std::int64_t q_lora_rank = 0;                // latent: width of compressed queries; 0: not compressed
-  std::int64_t kv_lora_rank = 0;               // latent: width of compressed keys and values
-  std::int64_t qk_nope_head_dim = 0;           // latent: channels of a query and key head that are not rotated
-  std::int64_t qk_rope_head_dim = 0;           // latent: and those that are, behind them; a key's serve all heads
-  std::int64_t v_head_dim = 0;                 // latent: channels of a value head
-  std::int64_t sliding_window = 0;             // tokens that a token sees, itself included; 0: all before it
-  std::int64_t full_attention_every = 0;       // block i has no window where (i + 1) % it == 0; 0: every block has it
-  double attention_scale = 0;                  // of queries' products with keys; 0: 1 / sqrt(channels of a key head)
-  double attention_softcap = 0;                // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
+  std::int64_t sliding_window = 0;        // tokens that a token sees, itself included; 0: all before it
+  std::int64_t full_attention_every = 0;  // block i has no window where (i + 1) % it == 0; 0: every block has it
+  double attention_scale = 0;             // of queries' products with keys; 0: 1 / sqrt(channels of a key head)
   std::int64_t vocab_size = 256;
   NormKind norm = NormKind::rmsnorm;
   double norm_eps = 1e-5;
-  double latent_norm_eps = 0;                // of the norms in latent attention; 0: norm_eps
   NormPlace norm_place = NormPlace::before;  // after: OLMo 2; both: Gemma 2
   bool norm_plus_one = false;                // what a norm multiplies by is 1 + its weight (Gemma)
   Activation activation = Activation::gelu;
   Positions positions = Positions::rotary;
-  double rope_theta = 10000;
-  double rope_local_theta = 0;       // of blocks with the window, whose angles nothing scales (Gemma 3); 0: as others
-  std::int64_t rotary_channels = 0;  // of a head, the first; 0: all
-  bool rope_interleaved = false;     // pairs are neighbouring channels (DeepSeek); else of both halves (Llama)
-  RopeScaling rope_scaling = RopeScaling::none;
-  double rope_factor = 1;                    // how many times as long sequences may be
-  std::int64_t rope_original_positions = 0;  // llama3, yarn, longrope, dynamic: positions of the first training
-  double rope_low_freq_factor = 1;           // llama3: pairs that turn less often in these positions are slowed down
-  double rope_high_freq_factor = 4;          // llama3: those that turn more often stay
-  double rope_beta_fast = 32;                // yarn: pairs that turn more often stay
-  double rope_beta_slow = 1;                 // yarn: those that turn less often are slowed down
-  bool rope_truncate = true;                 // yarn: both bounds are rounded outwards, to whole pairs
-  double rope_attention_factor = 0;          // yarn, longrope: of rotated queries and keys; 0: the rule's own
-  double rope_mscale = 0;                    // yarn, DeepSeek: the attention factor is a quotient of two such terms
-  double rope_mscale_all_dim = 0;  // yarn, DeepSeek: that of the divisor, by whose square latent scales scores
-  double rope_alpha = 0;           // dynamic: theta as if sequences were so many times as long, always (Hunyuan)
-  // longrope: what divides each pair's frequency, in sequences up to the original positions and in longer ones.
-  std::vector<double> rope_short_factors = {}, rope_long_factors = {};
+  FollowingSize rotary_channels = {};  // of a head, the first; 0: all
   bool tie_embeddings = false;
   double embedding_scale = 1;  // of the embedding of a token
   double residual_scale = 1;   // of what a branch of a block adds to the residual stream (Granite)
@@ -151,38 +119,33 @@ struct ModelSettings {
   // Multi-token prediction (DeepSeek-V3, 2024, section 2.2): each position also learns to predict so many tokens beyond
   // its next one, by a block for each, behind the model. Nothing but training knows of them.
   std::int64_t mtp_depth = 0;
+  KeyValues own = {};  // of keys that kinds declare (orthant/keys.h): read by kind_values, and so in the other tables
 };
 
 struct MoeSettings {
-  std::int64_t experts = 0;              // 0: dense model
-  std::int64_t every = 1;                // block i has experts where (i + 1) % every == 0
-  std::int64_t first_dense = 0;          // the first so many blocks have none (DeepSeek)
-  std::int64_t top_k = 1;                // choices of a token; expert_choice: experts
-  std::string router = "topk";           // a gate of the catalogue (gate.h)
-  ScoreKind score = ScoreKind::softmax;  // of an expert for a token; sigmoid: as DeepSeek-V3
-  double capacity_factor = 0;            // 0: dropless
-  std::int64_t group_tokens = 0;         // tokens of a GShard group; 0: one sequence
+  std::int64_t experts = 0;         // 0: dense model
+  std::int64_t every = 1;           // block i has experts where (i + 1) % every == 0
+  std::int64_t first_dense = 0;     // the first so many blocks have none (DeepSeek)
+  std::int64_t top_k = 1;           // choices of a token; expert_choice: experts
+  std::string router = "topk";      // a gate of the catalogue (gate.h)
+  double capacity_factor = 0;       // 0: dropless
+  FollowingSize group_tokens = {};  // tokens of a GShard group; 0: one sequence
   DropPolicy drop_policy = DropPolicy::position;
   double aux_loss = 0.01;
   BalanceOver balance_over = BalanceOver::group;  // whose load the balance loss knows
   double z_loss = 0;
   double jitter = 0;
-  bool normalize_weights = true;      // topk, bias: weights of the chosen experts sum to one (Mixtral)
-  double sparsemixer_width = 0.01;    // sparsemixer: experts that fall further below the best one do not compete
-  double weight_scale = 1;            // what a gate's weights are multiplied by (DeepSeek's routed_scaling_factor)
-  std::int64_t expert_groups = 1;     // topk, bias: a token's experts come from some of these groups of experts
-  std::int64_t groups_per_token = 1;  // so many of them
-  GroupScore group_score = GroupScore::top2_sum;  // what ranks them
-  double bias_update_rate = 0.001;                // bias: what a step adds to an expert's bias, or takes from it
+  double weight_scale = 1;  // what a gate's weights are multiplied by (DeepSeek's routed_scaling_factor)
   std::int64_t shared_experts = 0;
-  std::int64_t d_shared = 0;  // width of all shared experts together; 0: shared_experts * d_expert
-  bool shared_gate = false;   // each token weighs what they make of it by a sigmoid (Qwen2-MoE)
-  std::int64_t d_expert = 0;  // 0: d_ff
-  bool router_bias = false;   // of the router's logits
-  bool expert_bias = false;   // of both products of each routed expert
+  FollowingSize d_shared = {};  // width of all shared experts together; 0: shared_experts * d_expert
+  bool shared_gate = false;     // each token weighs what they make of it by a sigmoid (Qwen2-MoE)
+  FollowingSize d_expert = {};  // 0: d_ff
+  bool router_bias = false;     // of the router's logits
+  bool expert_bias = false;     // of both products of each routed expert
   // Zero-computation experts: columns of the router behind those of the experts, and what a choice of one adds.
   std::int64_t zero_experts = 0;
   ZeroExpert zero_expert = ZeroExpert::zero;
+  KeyValues own = {};
 
   std::int64_t columns() const { return experts + zero_experts; }  // of the router's logits
 };
@@ -191,9 +154,6 @@ struct OptimizerSettings {
   std::string name = "adamw";  // a kind of Optimizer (orthant/optimizer.h)
   double lr = 1e-3;
   double min_lr = 0;
-  std::array<double, 2> betas = {0.9, 0.95};
-  double momentum = 0.9;
-  double eps = 1e-8;
   double weight_decay = 0.1;
   // Patterns of names of parameters ('*' stands for anything), and what their learning rate is multiplied by. The first
   // pattern that stands for a parameter counts (ParamSpec::lr_scale).
@@ -205,10 +165,10 @@ struct OptimizerSettings {
   ComputeType gradient_dtype = ComputeType::fp32;  // that gradients are kept and summed in (ParamGroup::grad_dtype)
   std::string schedule = "cosine";                 // a kind of LearningRate (orthant/learning_rate.h)
   std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;  // cosine: its last step (0: run.steps); wsd: steps of the decay (0: run.steps / 10)
   MasterWeights master_weights = MasterWeights::fp32;  // none: bf16 weights are all there is, rounded by chance
   StateType state_dtype = StateType::fp32;             // eight_bits: see StateCode (orthant/state_code.h)
   double ema_decay = 0;  // of the moving average of the weights (orthant/weight_average.h); 0: none
+  KeyValues own = {};
 };
 
 struct TrainSettings {
@@ -218,27 +178,6 @@ struct TrainSettings {
   std::vector<std::string> freeze;
   std::vector<std::string> train_only;  // empty: all but the frozen ones
   double mtp_weight = 0.3;              // of the mean of the losses of model.mtp_depth
-};
-
-// Distillation (Hinton et al., "Distilling the knowledge in a neural network", 2015): of a token with a label the loss
-// is
-//   (1 - weight) * -log p(label) + weight * temperature^2 * KL(q_t || p_t)
-// p_t = softmax(logits / temperature) of this model, q_t the same of the teacher.
-struct DistilSettings {
-  std::string teacher;  // a run's or a checkpoint's folder; absolute; empty: none
-  double weight = 0.5;  // above 0, at most 1
-  double temperature = 1;
-};
-
-// Training on pairs of answers to a prompt, one preferred to the other: with data.source = "pairs" (Rafailov et al.,
-// "Direct Preference Optimization", 2023). The loss of a pair is a function of h, how much more this model prefers the
-// chosen answer than a reference model does: docs/guides/preference.md.
-struct PreferenceSettings {
-  PreferenceLoss loss = PreferenceLoss::sigmoid;
-  std::string reference;       // a run's or a checkpoint's folder; absolute; empty: that of train.from
-  double beta = 0.1;           // above 0
-  double label_smoothing = 0;  // sigmoid: the share of pairs that are taken to be the wrong way round; below 0.5
-  double nll_weight = 0;       // of the cross entropy of the chosen answers, which is added
 };
 
 // Low-rank adapters (Hu et al., "LoRA", 2021): a matrix W [out, in] is used as W + alpha / rank * B A, with A [rank,
@@ -276,11 +215,10 @@ struct Settings {
   ModelSettings model;
   MoeSettings moe;
   TrainSettings train;
-  DistilSettings distil;
-  PreferenceSettings preference;
   LoraSettings lora;
   OptimizerSettings optimizer;
   MemorySettings memory;
+  std::map<std::string, KeyValues> own = {};  // of the keys that kinds declare in other tables, by the table
   std::shared_ptr<const Catalogue> catalogue = built_in_catalogue();  // what the names above stand for; never null
 };
 

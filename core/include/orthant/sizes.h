@@ -12,8 +12,20 @@ namespace orthant {
 
 struct Settings;
 
-// Sizes whose 0 stands for another setting. Settings keep what was written, so that a refusal points at the key that
-// somebody chose, and a changed d_model changes what follows from it; everybody else asks here.
+// A size whose 0 stands for another setting: what it comes to is asked below. Settings keep what was written, so that a
+// refusal points at the key that somebody chose, and a changed d_model changes what follows from it. It is no number by
+// itself, so that nobody computes with the 0.
+class FollowingSize {
+ public:
+  FollowingSize(std::int64_t written = 0) : written_(written) {}  // implicit: a setting is assigned a number
+  std::int64_t written() const { return written_; }
+  std::int64_t or_else(std::int64_t size) const { return written_ == 0 ? size : written_; }
+  bool operator==(const FollowingSize&) const = default;
+
+ private:
+  std::int64_t written_;
+};
+
 std::int64_t kv_heads_of(const Settings& settings);
 std::int64_t head_dim_of(const Settings& settings);         // latent: of queries and keys
 std::int64_t rotary_channels_of(const Settings& settings);  // of a head of multi_head attention

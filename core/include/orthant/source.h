@@ -20,6 +20,7 @@
 #include <vector>
 
 #include <orthant/abi/source.h>
+#include <orthant/keys.h>
 
 namespace orthant {
 
@@ -54,6 +55,8 @@ class Source {
  public:
   static constexpr const char* noun = "source";
   virtual ~Source() = default;
+  // The keys that it reads beside those that every kind has (keys.h). By default none.
+  virtual std::vector<KindKey> keys() const { return {}; }
   // Errors: ConfigError for what the user can change: files that are missing, damaged or too short, a vocabulary that
   // does not fit.
   virtual std::unique_ptr<Sequences> open(const Settings& settings) const = 0;

@@ -5,6 +5,7 @@
 // threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -31,6 +32,8 @@ struct KeySpec {
   std::vector<std::string> choices = {};  // strings only; empty: any
   bool required = false;                  // no default: the user must write it
   bool bytes = false;                     // a string that parse_bytes takes, or ""; a plain integer is taken too
+  std::size_t length = 0;                 // lists only: so many values; 0: any number
+  bool file = false;                      // a path, or a list of them; relative to the file that writes it
 };
 
 // The bytes of "20 GiB", "512 MiB", "1.5 GB" (10^9), "4096": a number above 0 and B, KiB, MiB, GiB, TiB, KB, MB, GB or
