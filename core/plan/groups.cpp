@@ -14,19 +14,19 @@ Ranks ranks_that_split(const Plan& plan, Dim dim, Region region, const char* pur
   return members.size() == 1 ? Ranks() : GroupSpec{purpose, std::move(members)};
 }
 
-Ranks vocabulary(const Plan& plan) {
+Ranks of_vocabulary(const Plan& plan) {
   return ranks_that_split(plan, Dim::vocab, Region::head, "vocabulary");
 }
 
-Ranks sequences(const Plan& plan) {
+Ranks of_sequences(const Plan& plan) {
   return ranks_that_split(plan, Dim::position, Region::head, "sequences");
 }
 
-Ranks routing(const Plan& plan) {
+Ranks of_routing(const Plan& plan) {
   return ranks_that_split(plan, Dim::position, Region::router, "routing");
 }
 
-Ranks balance(const Plan& plan) {
+Ranks of_balance(const Plan& plan) {
   const MoeSettings& moe = plan.settings().moe;
   const bool of_batch = moe.experts > 0 && moe.balance_over == BalanceOver::batch;
   return of_batch ? GroupSpec{"balance", plan.stage_members()} : Ranks();
@@ -45,31 +45,31 @@ std::vector<GroupSpec> groups_of_layers(const Plan& plan, bool over_sequences) {
       all.push_back(*ranks);
     }
   };
-  add(vocabulary(plan));
+  add(of_vocabulary(plan));
   if (over_sequences) {
-    add(sequences(plan));
+    add(of_sequences(plan));
   }
   if (plan.settings().moe.experts > 0) {
-    add(routing(plan));
-    add(balance(plan));
+    add(of_routing(plan));
+    add(of_balance(plan));
   }
   return all;
 }
 
 Group* vocabulary_group(Plan& plan) {
-  return group_of(plan, vocabulary(plan));
+  return group_of(plan, of_vocabulary(plan));
 }
 
 Group* sequence_group(Plan& plan) {
-  return group_of(plan, sequences(plan));
+  return group_of(plan, of_sequences(plan));
 }
 
 Group* routing_group(Plan& plan) {
-  return group_of(plan, routing(plan));
+  return group_of(plan, of_routing(plan));
 }
 
 Group* balance_group(Plan& plan) {
-  return group_of(plan, balance(plan));
+  return group_of(plan, of_balance(plan));
 }
 
 }  // namespace orthant
