@@ -43,9 +43,9 @@ TEST(HeaderGroups, ALibraryNamesThoseThatItIncludes) {
   EXPECT_THAT(groups_of(fixture("small")), ElementsAre("modules", "operations", "plan", "tensors"));
   EXPECT_THAT(groups_of(paths::out_of_tree("spike_watcher")),
               ElementsAre("hook", "modules", "operations", "plan", "tensors"));
-  // From more than one source: the number of layers is all that the axis asks of the settings.
+  // From more than one source: the plan tells the axis all that it asks of a model.
   EXPECT_THAT(groups_of(paths::plugin("liborthant_plugin_data.so")),
-              ElementsAre("modules", "operations", "plan", "sizes", "tensors"));
+              ElementsAre("modules", "operations", "plan", "tensors"));
   EXPECT_THAT(groups_of(paths::out_of_tree("lion")),
               ElementsAre("modules", "operations", "optimizer", "plan", "settings", "sizes", "tensors"));
 }
