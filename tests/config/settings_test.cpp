@@ -69,6 +69,7 @@ micro_batch = 3
 grow_after = [3, 5]
 grow_to = [18, 24]
 [model]
+kind = "decoder"
 layers = 6
 d_model = 48
 heads = 6
@@ -254,6 +255,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.batch.micro_batch, 3);
   EXPECT_THAT(s.batch.grow_after, ElementsAre(3, 5));
   EXPECT_THAT(s.batch.grow_to, ElementsAre(18, 24));
+  EXPECT_EQ(s.model.kind, "decoder");
   EXPECT_EQ(s.model.layers, 6);
   EXPECT_EQ(s.model.d_model, 48);
   EXPECT_EQ(s.model.heads, 6);

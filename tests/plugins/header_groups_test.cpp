@@ -43,10 +43,10 @@ TEST(HeaderGroups, ALibraryNamesThoseThatItIncludes) {
   EXPECT_THAT(groups_of(fixture("small")), ElementsAre("modules", "operations", "plan", "tensors"));
   EXPECT_THAT(groups_of(paths::out_of_tree("spike_watcher")),
               ElementsAre("hook", "modules", "operations", "plan", "tensors"));
-  // From more than one source: the number of layers is all that the axis asks of the settings.
+  // From more than one source: the plan tells the axis all that it asks of a model.
   EXPECT_THAT(groups_of(paths::plugin("liborthant_plugin_data.so")),
-              ElementsAre("modules", "operations", "plan", "sizes", "tensors"));
-  // A key of a kind's own is read without the settings.
+              ElementsAre("modules", "operations", "plan", "tensors"));
+  // A key of a kind\'s own is read without the settings.
   EXPECT_THAT(groups_of(paths::out_of_tree("lion")),
               ElementsAre("modules", "operations", "optimizer", "plan", "tensors"));
   EXPECT_THAT(groups_of(paths::out_of_tree("warm_gate")),
