@@ -124,6 +124,9 @@ std::vector<KindKey> MultiHeadAttention::keys() const {
 }
 
 std::vector<Refusal> MultiHeadAttention::refusals(const Settings& s) const {
+  if (s.model.attention != "multi_head") {  // a plugin's name for it
+    return AttentionPart::refusals(s);
+  }
   const auto keys = read_keys<LatentKeys>(s.model.own);
   Refusals refused;
   const char* const advice = "write attention = \"latent\", or leave it out";

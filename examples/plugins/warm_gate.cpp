@@ -1,5 +1,5 @@
-// A gate with a key of its own in [moe]: "topk" at a temperature. Experts stay those of the greatest logits; a warmer
-// gate weighs them more alike, and spreads the balance loss over more experts (softmax(logits / warmth)).
+// A gate with a key of its own in [moe]: "topk" whose weights are those of softmax(logits / warmth). Experts stay those
+// of the greatest logits; a warmer gate weighs them more alike. Auxiliary losses are those of "topk".
 //
 //   [moe]
 //   router = "warm"
@@ -29,13 +29,21 @@ float share_of(const GateInput& from) {
   return static_cast<float>(1 / read_keys<WarmKeys>(kind_values(*from.moe)).warmth);
 }
 
-GateInput warmed(const GateInput& from, Stream& s) {
-  GateInput warm = from;
-  warm.logits = s.device().empty(DType::f32, from.logits.shape());
-  s.copy(warm.logits, from.logits);
-  s.scale(warm.logits, share_of(from));
-  return warm;
-}
+// Weights at the temperature, and what Stream::gate_choices says beside them.
+struct Warmed {
+  Warmed(const GateInput& from, const Tensor& expert, const GateConfig& config, Stream& s) {
+    Device& device = s.device();
+    const Shape by_group{from.logits.dim(0) / config.group_tokens, config.experts};
+    logits = device.empty(DType::f32, from.logits.shape());
+    weight = device.empty(DType::f32, expert.shape());
+    lse = device.empty(DType::f32, {expert.dim(0)});
+    chosen = device.empty(DType::i32, by_group);
+    s.copy(logits, from.logits);
+    s.scale(logits, share_of(from));
+    s.gate_choices(weight, lse, chosen, device.empty(DType::f64, by_group), expert, logits, from.valid, config);
+  }
+  Tensor logits, weight, lse, chosen;
+};
 
 class WarmGate final : public Gate {
  public:
@@ -51,14 +59,25 @@ class WarmGate final : public Gate {
   }
 
   void choose(const GateChoice& to, const GateInput& from, const GateConfig& config, Stream& s) const override {
-    const GateInput warm = warmed(from, s);
-    s.gate(to.expert, to.weight, to.lse, to.chosen, to.share, warm.logits, warm.valid, warm.index, warm.key, config);
+    s.gate(to.expert, to.weight, to.lse, to.chosen, to.share, from.logits, from.valid, from.index, from.key, config);
+    if (share_of(from) != 1) {
+      s.copy(to.weight, Warmed(from, to.expert, config, s).weight);
+    }
   }
 
   void backward(const Tensor& dlogits, const Tensor& dweight, const GateChoice& made, const GateInput& from,
                 float aux_scale, float z_scale, const GateConfig& config, Stream& s) const override {
-    Gate::backward(dlogits, dweight, made, warmed(from, s), aux_scale, z_scale, config, s);
-    s.scale(dlogits, share_of(from));
+    if (share_of(from) == 1) {
+      return Gate::backward(dlogits, dweight, made, from, aux_scale, z_scale, config, s);
+    }
+    const Tensor none = s.device().empty(DType::f32, dweight.shape());
+    s.fill(none, 0);
+    Gate::backward(dlogits, none, made, from, aux_scale, z_scale, config, s);
+    const Warmed warm(from, made.expert, config, s);
+    const Tensor by_weight = s.device().empty(DType::f32, dlogits.shape());
+    s.gate_backward(by_weight, dweight, made.expert, warm.lse, warm.chosen, warm.logits, from.valid, 0, 0, config);
+    s.scale(by_weight, share_of(from));
+    s.add(dlogits, by_weight);
   }
 };
 

@@ -202,8 +202,15 @@ TEST_F(Load, AnIntegerIsANumberAndASingleValueIsAList) {
             std::vector<std::int64_t>{4});
 }
 
+struct OtherAttention final : AttentionPart {
+  std::vector<ParamSpec> parameters(const PartPlace&) const override { return {}; }
+  double flops(const Settings&, int) const override { return 0; }
+  std::unique_ptr<PartLayer> make(const PartPlace&, const Parameters&, const Plan&) const override { return nullptr; }
+};
+
 TEST_F(Load, AnAttentionOfAPluginIsNotToldOfSinksAndOfBlocksWithoutTheWindow) {
   const PluginKinds kinds = [](const PluginRequest&, Catalogue& catalogue) {
+    catalogue.add<AttentionPart>("own", "Another one.", std::make_shared<OtherAttention>());
     const AttentionPart& built_in = catalogue.get<AttentionPart>("multi_head");
     catalogue.add<AttentionPart>("other", "Attention of a plugin.",
                                  std::shared_ptr<const AttentionPart>(std::shared_ptr<void>(), &built_in));
@@ -218,6 +225,12 @@ TEST_F(Load, AnAttentionOfAPluginIsNotToldOfSinksAndOfBlocksWithoutTheWindow) {
               HasSubstr("[model] attention_sinks: attention \"other\" takes no notice of it"));
   EXPECT_THAT(error("full_attention_every = 2\n"),
               HasSubstr("[model] full_attention_every: attention \"other\" takes no notice of it"));
+  const std::string own = "attention_softcap = 20\n";
+  EXPECT_THAT(test::error_of([&] {
+                load_config(folder_.write("main.toml", synthetic + "[plugins.data]\n[model]\n" + own),
+                            {"model.attention=own"}, fake_plugin_keys, kinds);
+              }),
+              HasSubstr("[model] attention_softcap: attention \"own\" takes no notice of it"));
 }
 
 TEST_F(Load, KeysOfAPluginThatCannotBeOnesAreRefused) {

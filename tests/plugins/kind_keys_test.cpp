@@ -16,7 +16,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::kind_keys_test {
+namespace orthant::run_test::kind_keys_test {
 namespace {
 
 using test::experiment;
@@ -85,7 +85,7 @@ TEST(KindKeys, AreRememberedAndCompared) {
 std::vector<float> trained(const Config& config) {
   test::OneRank rank(config);
   for (int step = 0; step < 3; ++step) {
-    rank->trainer().step();
+    rank->trainer().step(step);
   }
   return rank->weight("model.layers.0.block_sparse_moe.gate.weight");
 }
@@ -156,7 +156,7 @@ TEST(KindKeys, ThatCannotBeAreRefusedAtTheirPlugin) {
   EXPECT_EQ(refused({.spec = {"eps", 1e-8, "As AdamW's."}}), "no error");
   EXPECT_THAT(
       refused({.spec = {"eps", 1e-6, "Another default."}}),
-      AllOf(HasSubstr("main.toml:3:1: [plugins.mine] 'mine' declares a key that it cannot have: [optimizer] eps "
+      AllOf(HasSubstr("main.toml:3:10: [plugins.mine] 'mine' declares a key that it cannot have: [optimizer] eps "
                       "is declared by another kind"),
             HasSubstr("its author declares it as that one, or gives it another name")));
   EXPECT_THAT(refused({.spec = {"lr", 1e-3, "The core's."}}), HasSubstr("[optimizer] lr is a key of the core"));
@@ -167,4 +167,4 @@ TEST(KindKeys, ThatCannotBeAreRefusedAtTheirPlugin) {
 }
 
 }  // namespace
-}  // namespace orthant::kind_keys_test
+}  // namespace orthant::run_test::kind_keys_test
