@@ -13,7 +13,7 @@
 
 #include <orthant/seams.h>
 
-#include "core/device/cpu/key_value_cache.h"
+#include "apps/lm/key_value_cache.h"
 
 namespace orthant {
 

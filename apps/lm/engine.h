@@ -3,7 +3,7 @@
 // One engine, one answer: on the CPU, without a capacity, logits, log-probabilities and choices of experts have the
 // bits of the training forward pass on the whole sequence, however its tokens were cut into portions and whatever other
 // sequences were fed with them. (Products of rows that do not depend on each other: core/device/cpu/gemm.h,
-// experts/cpu/block_gemm.h; attention: core/device/cpu/key_value_cache.h.) Elsewhere they differ by rounding.
+// experts/cpu/block_gemm.h; attention: apps/lm/key_value_cache.h.) Elsewhere they differ by rounding.
 //
 // A layout may divide the model among ranks (layout.h). Each then has an engine of its own, and all of them make the
 // same calls and are told the same logits; feed and score are collective. Sums over ranks may be in another order than

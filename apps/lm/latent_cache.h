@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "apps/lm/cached_core.h"
-#include "core/device/cpu/key_value_cache.h"
+#include "apps/lm/key_value_cache.h"
 #include "core/layers/latent_core.h"
 
 namespace orthant {

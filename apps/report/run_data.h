@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "apps/report/loss_unit.h"
 #include "core/base/json.h"
-#include "core/run/loss_unit.h"
 
 namespace orthant::report {
 

@@ -4,7 +4,7 @@
 #include <orthant/device.h>
 #include <orthant/gate.h>
 
-#include "core/run/recording.h"
+#include "apps/route/recorded.h"
 
 namespace orthant {
 

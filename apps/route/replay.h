@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/run/recording.h"
+#include "apps/route/recorded.h"
 
 namespace orthant {
 

@@ -15,10 +15,10 @@
 
 #include "bench/command/bench_parts.h"
 #include "bench/command/bench_why.h"
+#include "bench/command/profiling_stream.h"
 #include "core/base/output.h"
 #include "core/command/arguments.h"
 #include "core/data/source.h"
-#include "core/device/cpu/profiling_stream.h"
 #include "core/run/loaded_teacher.h"
 #include "core/run/run_numbers.h"
 #include "core/session/session.h"

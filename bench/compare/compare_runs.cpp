@@ -8,11 +8,11 @@
 #include <sstream>
 #include <vector>
 
+#include "apps/report/loss_unit.h"
 #include "bench/compare/compare_parts.h"
 #include "bench/fit/monotone_curve.h"
 #include "core/base/text_file.h"
 #include "core/config/toml_reader.h"
-#include "core/run/loss_unit.h"
 
 namespace orthant::comparing {
 namespace {

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <vector>
 
+#include "apps/report/loss_unit.h"
 #include "bench/compare/compare_parts.h"
-#include "core/run/loss_unit.h"
 
 namespace orthant::comparing {
 namespace {

@@ -1,4 +1,5 @@
-// A recording of routing: what the routers of a run decided from, on some of its steps (run.record_routing).
+// A recording of routing: what the routers of a run decided from, on some of its steps (run.record_routing). It is read
+// by apps/route/recorded.h.
 //
 // runs/NAME/routing/step_000001/ has a safetensors file of each rank that counts tokens, and recording.json, which is
 // written last: a folder without it is no recording. Whatever the layout was, what is read is in the order of the
@@ -30,12 +31,6 @@ struct RecordedTokens {
   std::vector<RecordedLayer> layers;
 };
 
-struct RecordedStep {
-  std::int64_t step = 0;                  // from 1, as in metrics.jsonl
-  std::int64_t kept_logits = 0;           // M
-  std::vector<RecordedTokens> of_stages;  // whole batches, index = 0, 1, ...; the layers of a stage each
-};
-
 // Whether a token's greatest logits do not tell what the gate chooses: experts choose, an expert's bias counts too, or
 // groups of experts are chosen first.
 bool needs_all_logits(const Settings& settings);
@@ -44,14 +39,22 @@ bool needs_all_logits(const Settings& settings);
 // asks for so many; else top_k + 8 or as many as it asks for (run.record_logits).
 std::int64_t recorded_logits(const Settings& settings);
 
+constexpr int recording_format = 1;
 std::filesystem::path recording_folder(const std::filesystem::path& run, std::int64_t step);
+
+// "layers.LAYER.WHAT"
+std::string recorded_name(int layer, const char* what);
+// "xxh3:0123456789abcdef"
+std::string recorded_checksum(std::uint64_t checksum);
+// By their index.
+void sort_tokens(RecordedTokens& tokens);
 
 // The name of the file of a rank.
 std::string part_name(int rank);
 // A rank's file, and the XXH3-64 of its bytes.
 struct RecordedPart {
   std::string name;
-  std::string checksum;  // "xxh3:0123456789abcdef"
+  std::string checksum;  // recorded_checksum
 };
 // Writes one rank's tokens, sorted. Errors: Error naming the file.
 RecordedPart write_part(const std::filesystem::path& folder, int rank, RecordedTokens tokens, std::int64_t experts,
@@ -59,12 +62,5 @@ RecordedPart write_part(const std::filesystem::path& folder, int rank, RecordedT
 // Behind all parts: now there is a recording.
 void finish_recording(const std::filesystem::path& folder, std::int64_t step, const std::vector<RecordedPart>& parts,
                       std::int64_t tokens, std::int64_t kept_logits);
-
-// The steps that were recorded, in order. Errors: ConfigError naming the folder where there are none.
-std::vector<std::int64_t> recorded_steps(const std::filesystem::path& run);
-// Errors: Error naming the file for a part that is missing, damaged or of another step, for numbers that are not
-// finite, and where tokens are missing or there twice. Recordings of older programs have no checksums, and are read
-// without.
-RecordedStep read_recording(const std::filesystem::path& run, std::int64_t step, const Settings& settings);
 
 }  // namespace orthant

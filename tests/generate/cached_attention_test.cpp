@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/device/cpu/key_value_cache.h"
+#include "apps/lm/key_value_cache.h"
 #include "core/modules/make_device.h"
 #include "tests/support/error_of.h"
 

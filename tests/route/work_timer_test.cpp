@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "apps/route/step_time.h"
-#include "core/device/cpu/profiling_stream.h"
+#include "bench/command/profiling_stream.h"
 #include "core/modules/make_device.h"
 #include "tests/support/experiment.h"
 

@@ -1,4 +1,4 @@
-#include "core/device/cpu/key_value_cache.h"
+#include "apps/lm/key_value_cache.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "core/device/cpu/profiling_stream.h"
+#include "bench/command/profiling_stream.h"
 
 #include <chrono>
 

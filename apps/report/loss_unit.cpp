@@ -1,4 +1,4 @@
-#include "core/run/loss_unit.h"
+#include "apps/report/loss_unit.h"
 
 #include <fmt/format.h>
 #include <orthant/error.h>
