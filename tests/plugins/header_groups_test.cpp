@@ -46,7 +46,7 @@ TEST(HeaderGroups, ALibraryNamesThoseThatItIncludes) {
   // From more than one source: the plan tells the axis all that it asks of a model.
   EXPECT_THAT(groups_of(paths::plugin("liborthant_plugin_data.so")),
               ElementsAre("modules", "operations", "plan", "tensors"));
-  // A key of a kind\'s own is read without the settings.
+  // A key of a kind's own is read without the settings.
   EXPECT_THAT(groups_of(paths::out_of_tree("lion")),
               ElementsAre("modules", "operations", "optimizer", "plan", "tensors"));
   EXPECT_THAT(groups_of(paths::out_of_tree("warm_gate")),
