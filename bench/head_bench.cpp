@@ -59,7 +59,7 @@ void Head(benchmark::State& state) {
     measure_rate(state, "FLOP/s", operations, gemm_rate(dtype), [&] {
       model.begin_step();
       plan.stash().begin_step(calls, stream);
-      model.forward(context, x, head, head + 1);
+      model.forward(context, {x}, head, head + 1);
       model.backward(context, {}, head, head + 1, true, nullptr);
       stream.synchronize();
     });
