@@ -44,7 +44,8 @@ void MetaStream::forward(const char* name, std::initializer_list<Tensor> tensors
   const std::string_view called = name;
   const bool moves =
       called == "copy" || called == "copy_rows" || called == "fill" || called == "upload" || called == "download";
-  if (moves && std::all_of(tensors.begin(), tensors.end(), holds_data)) {
+  const auto is_value_or_data = [](const Tensor& t) { return !t.defined() || holds_data(t); };
+  if (moves && std::all_of(tensors.begin(), tensors.end(), is_value_or_data)) {
     operation(small_);
   }
 }

@@ -43,7 +43,7 @@ TEST(HeaderGroups, ALibraryNamesThoseThatItIncludes) {
   EXPECT_THAT(groups_of(fixture("small")), ElementsAre("modules", "operations", "plan", "tensors"));
   EXPECT_THAT(groups_of(paths::out_of_tree("spike_watcher")),
               ElementsAre("hook", "modules", "operations", "plan", "tensors"));
-  // From more than one source: the plan tells the axis all that it asks of a model.
+  // The plan tells the axis all that it asks of a model.
   EXPECT_THAT(groups_of(paths::plugin("liborthant_plugin_data.so")),
               ElementsAre("modules", "operations", "plan", "tensors"));
   // A key of a kind's own is read without the settings.
@@ -135,7 +135,7 @@ TEST(HeaderGroups, EachThatIsAnotherOneIsNamed) {
 }
 
 TEST(HeaderGroups, ObjectsOfTwoBuildsAreNoLibrary) {
-  Changed library(paths::plugin("liborthant_plugin_data.so"));
+  Changed library(fixture("two_objects"));
   library.write("plan",
                 std::string("plan\0"
                             "0123456789abcdef",
