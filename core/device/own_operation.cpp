@@ -36,4 +36,37 @@ void run_on_host(const OwnOperation& operation, const std::function<std::byte*(c
   }
 }
 
+void run_in_order(Stream& stream, const std::function<void()>& work) {
+  std::exception_ptr failure;
+  stream.host([&] {
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  stream.synchronize();
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+}
+
+// One view of each place: an operation may be given the same tensor twice, in place. Where one of the two is written,
+// both are.
+HostViews::HostViews(Device& device, std::span<const GivenTensor> tensors) {
+  std::map<const void*, GivenTensor> places;
+  for (const GivenTensor& one : tensors) {
+    if (one.tensor.defined()) {
+      GivenTensor& place = places.try_emplace(one.tensor.data(), one).first->second;
+      place.is_written = place.is_written || one.is_written;
+      if (place.tensor.bytes() < one.tensor.bytes()) {
+        place.tensor = one.tensor;
+      }
+    }
+  }
+  for (const auto& [place, one] : places) {
+    views_[place] = device.host_view(one.tensor, one.is_written ? Access::read_write : Access::read);
+  }
+}
+
 }  // namespace orthant

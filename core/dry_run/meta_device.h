@@ -88,14 +88,11 @@ class MetaStream final : public ForwardingStream {
   void uses(std::initializer_list<Tensor> tensors) override { hold(tensors); }
   void sums(std::initializer_list<Tensor> tensors);  // likewise, of a collective that sums
 
-  void copy(const Tensor& to, const Tensor& from) override;
-  void fill(const Tensor& t, double value) override;
-  void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) override;
+  using ForwardingStream::download;
+  using ForwardingStream::upload;
   void upload(const Tensor& to, const void* host) override;
   // Errors: Error where `from` holds no data.
   void download(void* host, const Tensor& from) override;
-  void upload(const Tensor& to, const Tensor& from_host) override;
-  void download(const Tensor& to_host, const Tensor& from) override;
   // count, dropped, offset: those of the device's routing. REQUIRES: no padding. The second choices that gshard leaves
   // to chance are all made.
   void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
@@ -105,7 +102,7 @@ class MetaStream final : public ForwardingStream {
   void keep_seated(const Tensor& expert, const Tensor& row) override;
 
  protected:
-  void forward(const char*, std::initializer_list<Tensor> tensors, Operation) override { hold(tensors); }
+  void forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) override;
 
  private:
   void hold(std::initializer_list<Tensor> tensors);

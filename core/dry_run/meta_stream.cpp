@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string_view>
 
 #include "core/base/check.h"
 #include "core/dry_run/meta_device.h"
@@ -37,24 +38,14 @@ void MetaStream::synchronize() {
   }
 }
 
-void MetaStream::copy(const Tensor& to, const Tensor& from) {
-  hold({to, from});
-  if (holds_data(to) && holds_data(from)) {
-    small_.copy(to, from);
-  }
-}
-
-void MetaStream::fill(const Tensor& t, double value) {
-  hold({t});
-  if (holds_data(t)) {
-    small_.fill(t, value);
-  }
-}
-
-void MetaStream::copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) {
-  hold({to, from});
-  if (holds_data(to) && holds_data(from)) {
-    small_.copy_rows(to, from, runs);
+// Data is moved, and else not computed.
+void MetaStream::forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) {
+  hold(tensors);
+  const std::string_view called = name;
+  const bool moves =
+      called == "copy" || called == "copy_rows" || called == "fill" || called == "upload" || called == "download";
+  if (moves && std::all_of(tensors.begin(), tensors.end(), holds_data)) {
+    operation(small_);
   }
 }
 
@@ -71,20 +62,6 @@ void MetaStream::download(void* host, const Tensor& from) {
           from.storage()->bytes());
   synchronize();
   small_.download(host, from);
-}
-
-void MetaStream::upload(const Tensor& to, const Tensor& from_host) {
-  hold({to, from_host});
-  if (holds_data(to) && holds_data(from_host)) {
-    small_.upload(to, from_host);
-  }
-}
-
-void MetaStream::download(const Tensor& to_host, const Tensor& from) {
-  hold({to_host, from});
-  if (holds_data(to_host) && holds_data(from)) {
-    small_.download(to_host, from);
-  }
 }
 
 void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count, const Tensor& dropped,

@@ -274,8 +274,8 @@ struct Kind {
 // All devices, of which a GPU may be absent; or those of ORTHANT_TEST_DEVICES, which may not.
 std::vector<Kind> chosen_devices() {
   // Each of the two runs on "simt" has other orders of CUDA threads (tests/simt).
-  const std::vector<Kind> all = {
-      {"cpu", {1, 2}, true}, {"guarded", {1}, true}, {"simt", {1}, true}, {"cuda", {1}, false}};
+  const std::vector<Kind> all = {{"cpu", {1, 2}, true},   {"guarded", {1}, true}, {"bare", {1}, true},
+                                 {"composed", {1}, true}, {"simt", {1}, true},    {"cuda", {1}, false}};
   const char* const chosen = std::getenv("ORTHANT_TEST_DEVICES");
   if (chosen == nullptr) {
     return all;

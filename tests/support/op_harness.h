@@ -11,7 +11,8 @@
 //     });
 //   }
 //
-// on_every_device runs it on "cpu" with one and two threads, on "guarded", on "simt" (the CUDA kernels, on the CPU:
+// on_every_device runs it on "cpu" with one and two threads, on "guarded", on "bare" (a device of few operations of its
+// own) and "composed" (operations made of others; both are in tests/device), on "simt" (the CUDA kernels, on the CPU:
 // tests/simt), and on "cuda" where there is a GPU; twice on each. ORTHANT_TEST_DEVICES=cpu,cuda chooses. What `expect`
 // and `same_bits` see must be bitwise equal in the second run, and for all thread counts of one device. Outputs start
 // as NaN, so whatever is read before it is written shows.

@@ -7,6 +7,8 @@
 // Outputs are written whole, and never read before, unless the comment says "+=". Inputs and outputs do not overlap
 // unless the comment says "in place".
 // Sums run in a fixed order: two calls with the same inputs give the same bits.
+// Default bodies: an operation that is not pure is made of others (core/device/composed.cpp, experts/expert_ffn.cpp); a
+// device has its own where that is faster. A new device begins with fallback_stream.h, and writes none of them.
 //
 // Errors: a wrong shape or dtype throws Error naming the operation and both shapes, before anything is written.
 // Thread safety: one thread at a time per Stream; different streams of a device may run concurrently.
@@ -45,29 +47,29 @@ class Stream {
 
   // --- order
   virtual std::shared_ptr<Event> record() = 0;
-  virtual void wait(const std::shared_ptr<Event>& event) = 0;  // later work of this stream waits; the host does not
+  virtual void wait(const std::shared_ptr<Event>& event);  // later work of this stream waits; the host does not
   // Runs `work` on the host in this stream's order (a communicator's collective, say). It may use HostViews.
   virtual void host(std::function<void()> work) = 0;
-  virtual void synchronize() = 0;  // the host waits; rethrows a failure of the work
+  virtual void synchronize();  // the host waits; rethrows a failure of the work
   // Calls `work`, which enqueues operations on this stream. A device may record them and launch them as one (CUDA
   // graphs). REQUIRES: nothing in `work` waits for the device (download, synchronize, host), and no other stream takes
   // part.
   virtual void together(const std::function<void()>& work) { work(); }
 
   // --- memory
-  virtual void copy(const Tensor& to, const Tensor& from) = 0;  // equal dtype and element count
+  virtual void copy(const Tensor& to, const Tensor& from);  // equal dtype and element count
   // Among f32, bf16 and f64; and between f32 or bf16 and i8, f8_e4m3 or f8_e5m2. Equal element count. To the nearest
   // value, ties to even. What is too large for one of the last three becomes its largest number, infinity too; NaN
   // becomes NaN, or 0 in i8.
   virtual void cast(const Tensor& to, const Tensor& from) = 0;
   virtual void fill(const Tensor& t, double value) = 0;  // any dtype
-  virtual void upload(const Tensor& to, const void* host) = 0;
-  virtual void download(void* host, const Tensor& from) = 0;  // complete when it returns
+  virtual void upload(const Tensor& to, const void* host);
+  virtual void download(void* host, const Tensor& from);  // complete when it returns
   // Copies between a tensor of Device::host_empty and one of the device, of equal dtype and element count, in this
   // stream's order: they return at once where the device is asynchronous. To read the bytes on the host, wait for an
   // event recorded behind the copy first.
-  virtual void upload(const Tensor& to, const Tensor& from_host) = 0;
-  virtual void download(const Tensor& to_host, const Tensor& from) = 0;
+  virtual void upload(const Tensor& to, const Tensor& from_host);
+  virtual void download(const Tensor& to_host, const Tensor& from);
   // x f [n] in blocks of `block` elements (the last may be shorter): scale f32 [blocks] = the largest |x| of the block
   // / the largest number of q's dtype; q i8, f8_e4m3 or f8_e5m2 [n] = x / scale, rounded as by cast. A block of zeros
   // has scale 0 and q 0; one with an x that is not finite has scale NaN and q 0.
@@ -89,11 +91,11 @@ class Stream {
   // Copies runs of rows of `from` to rows of `to`. A row is an entry of the outermost dimension.
   virtual void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) = 0;
   // to [J, I, C] <- from [I, J, C], any dtype: to[j, i] = from[i, j]. Its own adjoint, and its own inverse.
-  virtual void swap_outer(const Tensor& to, const Tensor& from) = 0;
+  virtual void swap_outer(const Tensor& to, const Tensor& from);
 
   // --- elementwise
   virtual void add(const Tensor& y, const Tensor& x) = 0;            // y += x; f, mixed dtypes allowed; or y i64, x i32
-  virtual void scale(const Tensor& y, float a) = 0;                  // y *= a
+  virtual void scale(const Tensor& y, float a);                      // y *= a
   virtual void multiply(const Tensor& y, const Tensor& x) = 0;       // y *= x, element by element; f, mixed allowed
   virtual void sum_squares(const Tensor& out, const Tensor& x) = 0;  // out f64[1] += sum x^2
   virtual void sum(const Tensor& out, const Tensor& x) = 0;          // out f64[1] += sum x (f32, bf16; f64: in order)
@@ -137,10 +139,10 @@ class Stream {
   // Causal softmax(q k' / sqrt(c)) v, blockwise. o has the shape of q; lse f32 [batch, h, positions]. first i32 [T], or
   // undefined: the first position of its sequence that a token may attend to (packed documents).
   virtual void attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
-                         const Tensor& first, const AttentionShape& shape) = 0;
+                         const Tensor& first, const AttentionShape& shape);
   virtual void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                                   const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse,
-                                  const Tensor& first, const AttentionShape& shape) = 0;
+                                  const Tensor& first, const AttentionShape& shape);
   // Attention of some queries to some keys of their sequences, for parts of a sequence that meet one after another.
   // Source: Liu et al., "Ring Attention with Blockwise Transformers". T_q = batch * positions, T_k = batch *
   // kv_positions. A query t sees the keys with first[t] <= k_position <= q_position. One that sees nothing gets o = 0
@@ -167,8 +169,7 @@ class Stream {
   //   o      f [T_q, h c], in place
   //   lse    f32 [batch, h, positions], in place
   //   sinks  f32 [h]
-  virtual void attention_sinks(const Tensor& o, const Tensor& lse, const Tensor& sinks,
-                               const AttentionShape& shape) = 0;
+  virtual void attention_sinks(const Tensor& o, const Tensor& lse, const Tensor& sinks, const AttentionShape& shape);
   // dsinks f32 [h] -= the sum over a head's rows of exp(s - lse) * <d_o, o>; o f [T_q, h c] and lse with the sinks, d_o
   // f [T_q, h c].
   virtual void attention_sinks_backward(const Tensor& dsinks, const Tensor& d_o, const Tensor& o, const Tensor& lse,
@@ -190,7 +191,7 @@ class Stream {
   // cut off at -7 and 7 (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025); where one is cut off its slope is 0;
   // geglu: n = 2f, a = gelu(gate) * up (Shazeer, "GLU variants improve Transformer", 2020); tanh: n = f.
   virtual void activation(const Tensor& a, const Tensor& h, Activation kind) = 0;
-  virtual void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) = 0;
+  virtual void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind);
   // The backward pass of an activation whose packed rows are later summed with weights. Row r has weight s =
   // weight[source[r]]. With it neither the experts' outputs nor their activations need to be kept. Source: Guo et al.,
   // "SonicMoE" (2025).
@@ -217,7 +218,7 @@ class Stream {
 
   // --- loss. The gradient scale * (softmax - onehot) replaces logits f [T, V]. loss f32 [T] = -log p(label). A token
   // with label < 0 (i32 [T]) has loss 0 and gradient 0.
-  virtual void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) = 0;
+  virtual void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale);
   // The same for ranks that each hold some columns of the logits, f [T, V_r]: first_column .. first_column + V_r of the
   // vocabulary. They exchange three numbers for each token (Shoeybi et al., "Megatron-LM").
   // stats f32 [T, 3] = (max, sum of exp(l - max), logit of the label) of these columns. The last is -infinity if the
@@ -307,7 +308,7 @@ class Stream {
   // the next three: all rows of choices are below R.
   virtual void pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) = 0;
   // dx [T, d] (accumulate: +=) sum over k, in order, of drows[row[t, k]].
-  virtual void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) = 0;
+  virtual void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate);
   // Unpermute. y f [T, d] = (accumulate: +=) the sum over k, in order, of weight[t, k] * rows[row[t, k]]. A choice that
   // was not kept adds nothing.
   virtual void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight,
@@ -362,12 +363,12 @@ class Stream {
   // each of `steps` in order. `steps` lies on the host and is read before the call returns. Without a step nothing is
   // written.
   virtual void adamw_replay(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v,
-                            std::span<const AdamW> steps) = 0;
-  virtual void sgd_replay(const Tensor& master, const Tensor& weight, const Tensor& m, std::span<const Sgd> steps) = 0;
+                            std::span<const AdamW> steps);
+  virtual void sgd_replay(const Tensor& master, const Tensor& weight, const Tensor& m, std::span<const Sgd> steps);
   // The last step of an optimizer whose update u f32 [n] is made of other operations: master -= lr * (u +
   // weight_decay * master). Nothing changes where finite f32[1] is NaN.
   virtual void descend(const Tensor& master, const Tensor& weight, const Tensor& u, const Tensor& finite, float lr,
-                       float weight_decay) = 0;
+                       float weight_decay);
   // x /= sqrt(sum_squares f64[1]) + eps, f32, in place.
   virtual void normalize(const Tensor& x, const Tensor& sum_squares, float eps) = 0;
   // factor f32 [1] = min(1, max_norm / sqrt(sum_squares)); with max_norm 0 it is 1. It is NaN if sum_squares f64 [1] or
@@ -376,7 +377,7 @@ class Stream {
 
   // --- an operation of a plugin's own (operation.h), in this stream's order.
   // Errors: Error naming it if a tensor is undefined or there are too many tensors; and what `host` or `native` throws.
-  virtual void apply(const OwnOperation& operation) = 0;
+  virtual void apply(const OwnOperation& operation);
 };
 
 }  // namespace orthant
