@@ -189,7 +189,7 @@ void Stream::apply(const OwnOperation& operation) {
     operation.native(*this);
     return;
   }
-  host([this, operation] {
+  run_in_order(*this, [&] {
     std::vector<GivenTensor> tensors;
     for (const Tensor& t : operation.inputs) {
       tensors.push_back({t, false});

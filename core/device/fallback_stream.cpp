@@ -6,14 +6,10 @@
 namespace orthant {
 namespace {
 
-void run_in_order(Stream& stream, const char* name, std::vector<GivenTensor> tensors,
-                  std::function<void(const HostViews&)> work) {
+void require_on_device(const char* name, std::span<const GivenTensor> tensors) {
   for (const GivenTensor& one : tensors) {
     require(!one.tensor.on_host(), "{} was given a tensor of the host's memory", name);
   }
-  stream.host([&device = stream.device(), tensors = std::move(tensors), work = std::move(work)] {
-    work(HostViews(device, tensors));
-  });
 }
 
 }  // namespace
@@ -23,13 +19,17 @@ FallbackStream::FallbackStream(Device& device, int threads)
 
 FallbackStream::~FallbackStream() = default;
 
-#define ORTHANT_OPERATION(name, parameters, arguments)                                                                \
-  void FallbackStream::name parameters {                                                                              \
-    const auto run = [this](const auto&... given) {                                                                   \
-      run_in_order(*this, #name, {given_tensor(given)...},                                                            \
-                   [&host = *host_, ... taken = kept(given)](const HostViews& on) { host.name(on.seen(taken)...); }); \
-    };                                                                                                                \
-    run arguments;                                                                                                    \
+#define ORTHANT_OPERATION(name, parameters, arguments)        \
+  void FallbackStream::name parameters {                      \
+    const auto run = [this](const auto&... given) {           \
+      const GivenTensor tensors[] = {given_tensor(given)...}; \
+      require_on_device(#name, tensors);                      \
+      run_in_order(*this, [&] {                               \
+        const HostViews on(device_, tensors);                 \
+        host_->name(on.seen(kept(given))...);                 \
+      });                                                     \
+    };                                                        \
+    run arguments;                                            \
   }
 #include <orthant/operations.inc>
 

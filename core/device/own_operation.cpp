@@ -36,6 +36,21 @@ void run_on_host(const OwnOperation& operation, const std::function<std::byte*(c
   }
 }
 
+void run_in_order(Stream& stream, const std::function<void()>& work) {
+  std::exception_ptr failure;
+  stream.host([&] {
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  stream.synchronize();
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+}
+
 // One view of each place: an operation may be given the same tensor twice, in place. Where one of the two is written,
 // both are.
 HostViews::HostViews(Device& device, std::span<const GivenTensor> tensors) {

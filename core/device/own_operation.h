@@ -18,6 +18,9 @@ void check_own_operation(const OwnOperation& operation);
 // Calls `host` on memory that the host can address: `data` gives the place of a tensor's bytes.
 void run_on_host(const OwnOperation& operation, const std::function<std::byte*(const Tensor&)>& data);
 
+// Runs `work` as host() of the stream, and waits for it. What it throws is thrown here, and the stream goes on.
+void run_in_order(Stream& stream, const std::function<void()>& work);
+
 // The host's bytes of an operation's tensors, while it runs there. What is written is read too: the operation may add
 // to it, or leave some of its rows as they are.
 class HostViews {

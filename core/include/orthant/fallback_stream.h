@@ -8,8 +8,9 @@
 //
 // together() of such a stream must stay as it is, as nothing in it may wait for the device.
 //
-// Errors: those of the CPU's operation, and Error for a tensor of the host's memory. An asynchronous device has them as
-// a failure of its work. Thread safety: as ops.h.
+// The host waits for such an operation, as it does for those of plugins (operation.h): what is refused is thrown where
+// it was asked for. Errors: those of the CPU's operation, and Error for a tensor of the host's memory. Thread safety:
+// as ops.h.
 #pragma once
 
 #include <memory>
