@@ -138,7 +138,9 @@ TEST(Gemm, RowsDoNotDependOnEachOther) {
   };
   for (const Case& dtype :
        {Case{DType::f32, DType::f32}, Case{DType::bf16, DType::f32}, Case{DType::bf16, DType::bf16}}) {
-    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{24, 17},
+    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{12, 8},
+                               {24, 16},
+                               {24, 17},
                                {7, 64},
                                {24, 256},
                                {100, 333},

@@ -121,10 +121,11 @@ bool have_matmul_of_rows() {
 }
 
 // With AVX-512 but no bf16 instructions oneDNN emulates them: fp32 copies are faster. With AMX the order of long sums
-// that do not end with a whole tile depends on the rows (seen for k = 4001).
+// that do not end with a whole tile depends on the rows (seen for k = 4001), and so does that of sums shorter than a
+// tile (k = 4, 8, 12, 16).
 bool have_bf16_matmul(std::int64_t k) {
   constexpr std::int64_t steps_of_a_tile = 32, long_sum = 1024;
-  const bool whole = k % steps_of_a_tile == 0 || k <= long_sum;
+  const bool whole = k % steps_of_a_tile == 0 || (k > steps_of_a_tile && k <= long_sum);
   return has(dnnl::cpu_isa::avx512_core_bf16) && (whole || !has(dnnl::cpu_isa::avx512_core_amx));
 }
 
