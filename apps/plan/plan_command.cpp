@@ -7,12 +7,12 @@
 #include <string>
 
 #include "apps/plan/plan_output.h"
+#include "apps/plan/recorded_routing.h"
 #include "apps/plan/schedule_drawing.h"
 #include "core/arch/trained_text.h"
 #include "core/base/output.h"
 #include "core/data/source.h"
 #include "core/data/write_file.h"
-#include "core/run/recorded_routing.h"
 
 namespace orthant {
 namespace {

@@ -17,6 +17,11 @@ namespace {
 constexpr std::string_view model_prefix = "base_model.model.";
 constexpr std::string_view first_suffix = ".lora_A.weight";
 
+// The matrix that a part of an adapter is of.
+std::string adapted_matrix(const std::string& part) {
+  return part.substr(0, part.size() - first_suffix.size()) + ".weight";
+}
+
 [[noreturn]] void refuse_adapter(const std::string& why, const std::string& instead) {
   throw ConfigError(fmt::format("--adapter: {}\n  {}", why, instead));
 }

@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/model_folder.h"
+#include "core/run/saving.h"
 
 namespace orthant {
 namespace {
@@ -54,6 +54,20 @@ RunSource find_run_source(const fs::path& given, const char* what) {
         fmt::format("'{}' is missing: it tells the shape of the model, and the run writes it", source.config.string()));
   }
   return source;
+}
+
+CheckpointReader weights_reader(const std::filesystem::path& checkpoint, bool averages) {
+  if (!averages) {
+    return CheckpointReader(checkpoint);
+  }
+  CheckpointReader reader(checkpoint, averages_prefix);
+  if (!has_averages(reader)) {
+    throw ConfigError(
+        fmt::format("--ema: {} has no averages of the weights: leave --ema out, or go on training with "
+                    "optimizer.ema_decay = 0.999, say (--resume auto --set optimizer.ema_decay=0.999)",
+                    checkpoint.string()));
+  }
+  return reader;
 }
 
 }  // namespace orthant

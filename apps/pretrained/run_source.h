@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/checkpoint.h"
+
 namespace orthant {
 
 // The folder that somebody names, absolute and without a slash at its end. Errors: ConfigError where it is none, with
@@ -19,5 +21,9 @@ struct RunSource {
 // given: a run's folder, whose newest undamaged checkpoint is taken, or a checkpoint's in it. what: the verb of the
 // command, for messages. Errors: ConfigError for what is not there or is incomplete, Error for what cannot be read now.
 RunSource find_run_source(const std::filesystem::path& given, const char* what);
+
+// A reader of the averages in the place of the weights; what is frozen has none, and its weights are read. averages
+// false: of the weights. Errors: ConfigError for a checkpoint without averages; those of CheckpointReader.
+CheckpointReader weights_reader(const std::filesystem::path& checkpoint, bool averages);
 
 }  // namespace orthant

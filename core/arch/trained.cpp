@@ -81,10 +81,6 @@ double LoraSettings::scale_for(const std::string& matrix) const {
   return adapter_alpha(*this, matrix) / (rank_stabilised ? std::sqrt(r) : r);
 }
 
-std::string adapted_matrix(const std::string& name) {
-  return name.substr(0, name.size() - std::string_view(".lora_A.weight").size()) + std::string(weight_suffix);
-}
-
 void add_adapters(std::vector<LayerSpecs>& table, const Settings& settings) {
   const LoraSettings& lora = settings.lora;
   if (lora.rank == 0) {

@@ -26,8 +26,6 @@ bool adaptable(const LayerSpecs& layer, const ParamSpec& spec);
 // "model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight"; letter: 'A' or 'B'.
 std::string adapter_name(const std::string& parameter, char letter);
 bool is_adapter(const std::string& name);
-// The matrix that an adapter's part is of. REQUIRES: is_adapter(name).
-std::string adapted_matrix(const std::string& name);
 // lora.alpha of a matrix's adapter, or that of lora.alpha_of.
 double adapter_alpha(const LoraSettings& lora, const std::string& matrix);
 

@@ -52,20 +52,6 @@ bool has_averages(const CheckpointReader& reader) {
                      [](const std::string& name) { return own_name(name).starts_with(averages_prefix); });
 }
 
-CheckpointReader weights_reader(const std::filesystem::path& checkpoint, bool averages) {
-  if (!averages) {
-    return CheckpointReader(checkpoint);
-  }
-  CheckpointReader reader(checkpoint, averages_prefix);
-  if (!has_averages(reader)) {
-    throw ConfigError(
-        fmt::format("--ema: {} has no averages of the weights: leave --ema out, or go on training with "
-                    "optimizer.ema_decay = 0.999, say (--resume auto --set optimizer.ema_decay=0.999)",
-                    checkpoint.string()));
-  }
-  return reader;
-}
-
 bool is_parameter_name(const std::string& name) {
   return !name.starts_with("optimizer/") && !name.starts_with("plugins/") && !name.starts_with("worker") &&
          !name.starts_with(gate_state_prefix);

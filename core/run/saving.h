@@ -29,9 +29,6 @@ struct SavingRanks {
 // What stands before a parameter's name where a checkpoint has the average of its values (orthant/weight_average.h).
 inline constexpr const char* averages_prefix = "optimizer/ema/";
 bool has_averages(const CheckpointReader& reader);
-// A reader of the averages in the place of the weights; what is frozen has none, and its weights are read. averages
-// false: of the weights. Errors: ConfigError for a checkpoint without averages; those of CheckpointReader.
-CheckpointReader weights_reader(const std::filesystem::path& checkpoint, bool averages);
 
 // Whether a tensor of a checkpoint is a parameter of the first worker, not what else is kept with it.
 bool is_parameter_name(const std::string& name);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "apps/pretrained/run_source.h"
 #include "core/layers/parameter_state.h"
 #include "core/plan/keeper_chain.h"
 #include "core/run/saving.h"

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <mutex>
 
+#include "apps/plan/recorded_routing.h"
 #include "core/dry_run/promise.h"
-#include "core/run/recorded_routing.h"
 #include "parallel/local/thread_world.h"
 #include "tests/plan/memory_refusal.h"
 #include "tests/support/experiment.h"

@@ -1,4 +1,4 @@
-#include "core/run/recorded_routing.h"
+#include "apps/plan/recorded_routing.h"
 
 #include <orthant/error.h>
 
