@@ -9,7 +9,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/config/setting_key.h"
+#include "apps/pretrained/setting_key.h"
 
 namespace orthant {
 namespace {

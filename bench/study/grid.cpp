@@ -12,10 +12,10 @@
 #include <string_view>
 #include <utility>
 
+#include "apps/pretrained/setting_key.h"
 #include "bench/study/counterfactual.h"
 #include "core/arch/links.h"
 #include "core/config/config.h"
-#include "core/config/setting_key.h"
 #include "core/config/validate.h"
 #include "core/run/check_start.h"
 #include "core/session/session.h"
