@@ -8,8 +8,9 @@
 //   struct WarmKeys {
 //     double warmth = 1;
 //     static const Keys<WarmKeys>& keys() {
-//       static const auto all = Keys<WarmKeys>().add("warmth", &WarmKeys::warmth, "Divides the logits.",
-//       at_least(0.1)); return all;
+//       static const auto all =
+//           Keys<WarmKeys>().add("warmth", &WarmKeys::warmth, "Divides the logits.", at_least(0.1));
+//       return all;
 //     }
 //   };
 //   std::vector<KindKey> WarmGate::keys() const { return WarmKeys::keys().declared(); }     // a method of each noun
