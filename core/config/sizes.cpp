@@ -18,16 +18,16 @@ const KeyValues& kind_values(const OptimizerSettings& optimizer) {
   return optimizer.own;
 }
 
-KeyValues& kind_values(Settings& s, const std::string& table) {
+KeyValues& kind_values(Settings& s, std::string_view table) {
   return table == "model"       ? s.model.own
          : table == "moe"       ? s.moe.own
          : table == "optimizer" ? s.optimizer.own
-                                : s.own[table];
+                                : s.own[std::string(table)];
 }
 
-const KeyValues& kind_values(const Settings& s, const std::string& table) {
+const KeyValues& kind_values(const Settings& s, std::string_view table) {
   static const KeyValues none;
-  const auto found = s.own.find(table);
+  const auto found = s.own.find(std::string(table));
   return table == "model"       ? s.model.own
          : table == "moe"       ? s.moe.own
          : table == "optimizer" ? s.optimizer.own

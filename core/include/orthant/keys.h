@@ -29,6 +29,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -66,11 +67,12 @@ struct Refusal {
 using KeyValues = std::map<std::string, Value>;
 
 // Those of a table's keys that kinds declare. A table of no struct here, such as [distil], is asked for by name.
+// What is returned lives as long as the settings; the name need not.
 const KeyValues& kind_values(const ModelSettings& model);
 const KeyValues& kind_values(const MoeSettings& moe);
 const KeyValues& kind_values(const OptimizerSettings& optimizer);
-const KeyValues& kind_values(const Settings& settings, const std::string& table);
-KeyValues& kind_values(Settings& settings, const std::string& table);
+const KeyValues& kind_values(const Settings& settings, std::string_view table);
+KeyValues& kind_values(Settings& settings, std::string_view table);
 
 inline constexpr double most_of_an_integer = 1099511627776;  // 2^40
 
