@@ -1,9 +1,11 @@
 # orthant_header_groups(INCLUDE GENERATED): writes GENERATED/orthant/abi/GROUP.h for each group of the public headers
 # INCLUDE/orthant/*.h, with a hash of the group's headers, and groups.h with the list of all for the loader. A header says
-# its group by the one <orthant/abi/GROUP.h> that it includes. What that is for: orthant/library_note.h.
+# its group by the one <orthant/abi/GROUP.h> that it includes; a NAME.inc counts for the headers that include it. What that
+# is for: orthant/library_note.h.
 function(orthant_header_groups include generated)
   file(GLOB headers CONFIGURE_DEPENDS "${include}/orthant/*.h")
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${headers})
+  file(GLOB parts CONFIGURE_DEPENDS "${include}/orthant/*.inc")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${headers} ${parts})
   foreach(header IN LISTS headers)
     file(READ "${header}" content)
     string(REGEX MATCHALL "#include <orthant/abi/[a-z_]+\\.h>" marks "${content}")
@@ -18,6 +20,12 @@ function(orthant_header_groups include generated)
     list(APPEND groups ${group})
     string(APPEND content_of_${group} "${name}=${hash};")
     list(APPEND headers_of_${group} "${name}")
+    string(REGEX MATCHALL "#include <orthant/[a-z_]+\\.inc>" included "${content}")
+    foreach(line IN LISTS included)
+      string(REGEX REPLACE "#include <orthant/([a-z_]+\\.inc)>" "\\1" part "${line}")
+      file(SHA256 "${include}/orthant/${part}" hash)
+      string(APPEND content_of_${group} "${part}=${hash};")
+    endforeach()
   endforeach()
   list(REMOVE_DUPLICATES groups)
   list(SORT groups)

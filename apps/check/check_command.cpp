@@ -47,7 +47,9 @@ void add_check_command(CLI::App& app, int& exit_code) {
       ->required()
       ->check(not_empty)
       ->type_name("FILE.so");
-  command->add_option("--set", options->overrides, "A key of the plugin for the suite, as in --set plugins.mine.size=2")
+  command
+      ->add_option("--set", options->overrides,
+                   "A key for the suite, the plugin's or another, as in --set plugins.mine.size=2")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command->add_option("--only", options->only, "The one check to run, by the name that the suite prints: --only late")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include <orthant/gate.h>
@@ -13,6 +14,7 @@
 #include "apps/check/experiment.h"
 #include "apps/check/kind_checks.h"
 #include "apps/check/layout_checks.h"
+#include "core/config/registry.h"
 #include "core/modules/module.h"
 #include "core/session/session.h"
 
@@ -145,6 +147,7 @@ class Suite {
   // The layouts train with the first gate, optimizer, objective and model that it adds, unless the user names others.
   void choose_kinds() {
     const Config config = conformance_experiment(plugin_, 0, {});  // what the user set is wrong before the plugin is
+    look_at_keys_of_kinds(*config.settings.catalogue);
     std::vector<std::string> chosen;
     for (const char* noun : {Gate::noun, Optimizer::noun, Objective::noun, ModelKind::noun}) {
       const std::vector<Catalogue::Entry> entries = config.settings.catalogue->entries(noun);
@@ -158,6 +161,29 @@ class Suite {
       }
     }
     plugin_.overrides.insert(plugin_.overrides.begin(), chosen.begin(), chosen.end());
+  }
+
+  // Those that no kind of the core has.
+  void look_at_keys_of_kinds(const Catalogue& catalogue) {
+    std::map<std::string, std::vector<KeySpec>> added;  // by table
+    const std::vector<CoreKey> before = core_keys();
+    for (const CoreKey& key : declared_keys(catalogue)) {
+      const bool known = std::any_of(before.begin(), before.end(), [&](const CoreKey& other) {
+        return other.table == key.table && other.spec.name == key.spec.name;
+      });
+      if (!known) {
+        added[key.table].push_back(key.spec);
+      }
+    }
+    for (const auto& [table, keys] : added) {
+      std::string names;
+      for (const KeySpec& key : keys) {
+        names += (names.empty() ? "" : ", ") + key.name;
+      }
+      const std::string wrong = wrong_keys(keys);
+      add("keys", wrong.empty() ? Outcome::ok : Outcome::failed,
+          fmt::format("[{}] {}", table, wrong.empty() ? names + ": each with a default and help" : wrong));
+    }
   }
 
   // Whether the axis adds no ranks but re-factors those of others. Errors: as the plugin's.

@@ -101,6 +101,7 @@ std::span<const KindCheck> kind_checks() {
       {"ffn", "gradients", check_gradients},
       {"ffn", "recompute", check_part_recompute},
       {"objective", "gradients", check_gradients},
+      {"objective", "figures", check_objective_figures},
       {"model", "gradients", check_gradients},
       {"model", "recompute", check_part_recompute},
       {"source", "sequences", check_source_sequences},

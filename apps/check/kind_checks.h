@@ -47,6 +47,9 @@ Finding check_part_recompute(const KindUnderTest& kind);
 // --- of parts and objectives: every gradient of the model is the derivative of its loss.
 Finding check_gradients(const KindUnderTest& kind);
 
+// --- of objectives: a step and a validation can be written and told.
+Finding check_objective_figures(const KindUnderTest& kind);
+
 // --- of sources: sequence i is the same whoever asks, in any order; ids and lengths are in range.
 Finding check_source_sequences(const KindUnderTest& kind);
 

@@ -101,8 +101,8 @@ void add_summary(const std::vector<RunData>& runs, Section& section) {
   section.table_with_commands(
       grid, commands,
       "Losses are the last that were logged, in the unit beside them; bits per byte are of what is held out. Tokens/s "
-      "is the median of the logged steps after the first. The command below a run trains it again: an earlier run of "
-      "its name is kept.");
+      "is the median of the logged steps after the first. The command below a run trains with its last settings "
+      "again: an earlier run of its name is kept.");
   if (const std::string note = note_of_units(runs); !note.empty()) {
     section.paragraph(note, "note");
   }

@@ -162,7 +162,7 @@ VerifyReport compare(const Snapshot& layout, const Snapshot& reference, const Se
     to.add(kind, name.substr(kind.size() + 1),
            found == layout.state.end() ? INFINITY : relative(found->second, values, rms_of[kind]), allow.state);
   }
-  to.add("replicas", "no replica", 0, 0);
+  to.add("replicas", "all alike", 0, 0);
   for (const std::string& where : layout.replica_differences) {
     to.add("replicas", where, 1, 0);
   }

@@ -254,14 +254,14 @@ std::string to_json(const StepCauses& causes) {
 
 std::string text_of(const StepCauses& causes) {
   const auto line = [&](const std::string& name, double seconds, const std::string& key, const std::string& detail) {
-    std::string text = fmt::format("  {:<42} {:>9.2f} {:>6.1f}%", name, 1e3 * seconds,
+    std::string text = fmt::format("  {:<50} {:>9.2f} {:>6.1f}%", name, 1e3 * seconds,
                                    causes.step_seconds > 0 ? 100 * seconds / causes.step_seconds : 0.0);
     if (!detail.empty() || !key.empty()) {
       text += fmt::format("  {}{}{}", detail, detail.empty() || key.empty() ? "" : "; ", key);
     }
     return text + "\n";
   };
-  std::string text = fmt::format("  {:<42} {:>9} {:>7}\n", "", "ms a step", "share");
+  std::string text = fmt::format("  {:<50} {:>9} {:>7}\n", "", "ms a step", "share");
   text += line("floor: the model's products at full rate", causes.floor_seconds, "", "");
   for (const Cause& cause : causes.causes) {
     text += line(cause.name, cause.seconds, cause.key, cause.detail);

@@ -100,7 +100,7 @@ void build_on_use(const fs::path& file, const std::string& target) {
     lock_file(held, true);
   }
   if (is_to_be_built(file)) {  // else another process has built it meanwhile
-    say("orthant: building {} in {}", target, folder.string());
+    say("orthant: building {} in {}: once, mostly less than a minute", target, folder.string());
     const int code = run_build({"cmake", "--build", folder.string(), "--target", target, "--parallel", jobs()});
     require(code == 0, "{} could not be built: cmake --build ended with code {}", target, code);
   }

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -20,6 +21,7 @@
 #include "core/base/cut_files.h"
 #include "core/base/output.h"
 #include "core/command/program.h"
+#include "core/config/suggest.h"
 #include "orthant_build.h"
 
 namespace orthant {
@@ -57,17 +59,38 @@ void say_out_of_memory() {
   std::abort();
 }
 
+// The command that was given, or the program.
+const CLI::App& chosen(const CLI::App& app) {
+  const std::vector<const CLI::App*> given =
+      app.get_subcommands([](const CLI::App* command) { return command->parsed(); });
+  return given.empty() ? app : chosen(*given.front());
+}
+
+std::string of_unexpected(const CLI::App& app, const std::vector<std::string>& unknown) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : chosen(app).get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      known.push_back("--" + name);
+    }
+  }
+  const std::string& first = unknown.front();
+  const std::string word = first.substr(0, first.find('='));
+  const std::optional<std::string> meant = word.starts_with("--") ? nearest(word, known) : std::nullopt;
+  return fmt::format("not expected: {}{}", fmt::join(unknown, " "), meant ? ": did you mean '" + *meant + "'?" : "");
+}
+
 // Says it, and returns the exit code. The parser helps before it looks for words that it does not know, and asks for a
 // command before it says that it does not know the one that was given.
 int exit_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = app.remaining(true);
   const bool hidden = dynamic_cast<const CLI::Success*>(&error) != nullptr ||
                       dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-  if (hidden && !unknown.empty()) {
-    app.exit(CLI::ExtrasError(unknown));
-    return bad_usage;
+  const bool unexpected = !unknown.empty() && (hidden || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr);
+  if (!unexpected && error.get_exit_code() == 0) {
+    return app.exit(error);  // --help and --version are "errors" of code 0
   }
-  return app.exit(error) == 0 ? 0 : bad_usage;  // --help and --version are "errors" of code 0
+  say("orthant: {}\nRun with --help for more information.", unexpected ? of_unexpected(app, unknown) : error.what());
+  return bad_usage;
 }
 
 // What the user asked for, with its exit code.

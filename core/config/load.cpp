@@ -210,7 +210,9 @@ class Loader {
   void report(const Section& plugin, const std::string& failure) {
     const std::size_t end = failure.find('\n');
     std::string rest = end == std::string::npos
-                           ? "build it, name its library with path = \"...\", or leave the table out"
+                           ? failure.ends_with("give it another name")
+                                 ? "two plugins cannot both bring it: leave one of their tables out"
+                                 : "build it, name its library with path = \"...\", or leave the table out"
                            : failure.substr(end + 1);
     rest.erase(0, rest.find_first_not_of(' '));
     for (std::size_t at = rest.find('\n'); at != std::string::npos; at = rest.find('\n', at + 1)) {

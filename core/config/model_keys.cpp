@@ -81,7 +81,7 @@ void declare_moe(std::vector<CoreKey>& keys) {
   moe.kind<Gate>("router", &MoeSettings::router,
                  "How a token chooses experts; expert_choice: how experts choose tokens.");
   moe.key("capacity_factor", &MoeSettings::capacity_factor,
-          "Seats of an expert over its even share of a group's tokens; 0: dropless.", at_least(0));
+          "Capacity of an expert, as a multiple of its even share of a group's choices; 0: dropless.", at_least(0));
   moe.key("group_tokens", &MoeSettings::group_tokens,
           "Tokens of a group, over which capacity and balance are counted; 0: one sequence.", at_least(0));
   moe.choice("drop_policy", &MoeSettings::drop_policy, {"position", "probability"},

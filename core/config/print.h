@@ -1,17 +1,11 @@
-// A configuration, or the keys that one may hold, as text.
+// A configuration as text.
 #pragma once
 
-#include <orthant/table.h>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "core/config/config.h"
 
 namespace orthant {
-
-// A plugin's name and its keys.
-using PluginKeyList = std::vector<std::pair<std::string, std::vector<KeySpec>>>;
 
 // The whole configuration as TOML, each line with a comment that says where its value comes from. Loading it gives the
 // same values and the same order of plugins; paths are absolute.
@@ -20,16 +14,5 @@ std::string resolved_toml(const Config& config);
 // The same values as one JSON object of tables, for programs without a TOML reader: {"run": {"name": ...}, ...,
 // "plugins": {NAME: {...}}}. The plugins' order is kept.
 std::string resolved_json(const Config& config);
-
-// A JSON schema (draft 2020-12) of the core's keys, those of the catalogue's kinds and the plugins' keys, for editors.
-// Plugins that are not named may hold any key.
-std::string schema_json(const PluginKeyList& plugins, const Catalogue& catalogue = *built_in_catalogue());
-
-// One key as a row of a Markdown table; with the line's end.
-std::string key_row(const KeySpec& spec);
-
-// The core's keys and those of the catalogue's kinds as Markdown tables: of the core's own kinds the reference in
-// docs/reference/configuration.md.
-std::string keys_markdown(const Catalogue& catalogue = *built_in_catalogue());
 
 }  // namespace orthant

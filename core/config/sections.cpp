@@ -51,8 +51,11 @@ void refuse_top(const Member& top, const std::vector<Section>& core, const std::
     return;
   }
   const std::string owners = tables_with(top.key, "", core, plugins);
-  std::string advice =
-      owners.empty() ? "write keys below a table's header, such as [run]" : fmt::format("write it below {}", owners);
+  const bool in_file = !top.origin.starts_with("--set");
+  std::string advice = owners.empty() ? (in_file ? "write keys below a table's header, such as [run]"
+                                                 : "write TABLE.KEY=VALUE, such as run.steps=100")
+                       : in_file      ? fmt::format("write it below {}", owners)
+                                      : fmt::format("it is a key of {}: write TABLE.{}=VALUE", owners, top.key);
   if (const auto near = nearest(top.key, {"extends"})) {
     advice = "did you mean 'extends'?";
   }
@@ -83,6 +86,13 @@ void refuse_key(const Section& section, const Member& member, const std::vector<
   }
   if (advice.empty()) {
     advice = fmt::format("the keys of [{}] are {}", section.title, fmt::join(names, ", "));
+  }
+  for (const Section& plugin : plugins) {
+    if (!plugin.asked && section.title.rfind("plugins.", 0) != 0) {
+      advice += fmt::format(
+          "\n      or a key of a kind that [{}] brings? Its library was not opened: add --load-plugins if you trust it",
+          plugin.title);
+    }
   }
   diagnostics.add(member.origin, fmt::format("unknown key {} in [{}]", in_quotes(member.key), section.title), advice);
 }

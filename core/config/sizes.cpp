@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/config/registry.h"
+
 namespace orthant {
 
 const KeyValues& kind_values(const ModelSettings& model) {
@@ -28,6 +30,12 @@ KeyValues& kind_values(Settings& s, std::string_view table) {
 const KeyValues& kind_values(const Settings& s, std::string_view table) {
   static const KeyValues none;
   const auto found = s.own.find(std::string(table));
+  if (found == s.own.end() && table != "model" && table != "moe" && table != "optimizer") {
+    const std::vector<CoreKey> keys = declared_keys(*s.catalogue);
+    require(
+        std::any_of(keys.begin(), keys.end(), [&](const CoreKey& key) { return key.of_kind && key.table == table; }),
+        "no kind declares a key in a table [{}]", table);
+  }
   return table == "model"       ? s.model.own
          : table == "moe"       ? s.moe.own
          : table == "optimizer" ? s.optimizer.own

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -88,8 +89,12 @@ class MetaStream final : public ForwardingStream {
   void uses(std::initializer_list<Tensor> tensors) override { hold(tensors); }
   void sums(std::initializer_list<Tensor> tensors);  // likewise, of a collective that sums
 
-  using ForwardingStream::download;
-  using ForwardingStream::upload;
+  // Data is moved, and else not computed.
+  void copy(const Tensor& to, const Tensor& from) override;
+  void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) override;
+  void fill(const Tensor& t, double value) override;
+  void upload(const Tensor& to, const Tensor& from_host) override;
+  void download(const Tensor& to_host, const Tensor& from) override;
   void upload(const Tensor& to, const void* host) override;
   // Errors: Error where `from` holds no data.
   void download(void* host, const Tensor& from) override;
@@ -106,6 +111,7 @@ class MetaStream final : public ForwardingStream {
 
  private:
   void hold(std::initializer_list<Tensor> tensors);
+  bool moves(std::initializer_list<Tensor> tensors);  // holds them too
 
   MetaDevice& device_;
   CpuStream small_;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <string_view>
 
 #include "core/base/check.h"
 #include "core/dry_run/meta_device.h"
@@ -38,15 +37,42 @@ void MetaStream::synchronize() {
   }
 }
 
-// Data is moved, and else not computed.
-void MetaStream::forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) {
+void MetaStream::forward(const char*, std::initializer_list<Tensor> tensors, Operation) {
   hold(tensors);
-  const std::string_view called = name;
-  const bool moves =
-      called == "copy" || called == "copy_rows" || called == "fill" || called == "upload" || called == "download";
-  const auto is_value_or_data = [](const Tensor& t) { return !t.defined() || holds_data(t); };
-  if (moves && std::all_of(tensors.begin(), tensors.end(), is_value_or_data)) {
-    operation(small_);
+}
+
+bool MetaStream::moves(std::initializer_list<Tensor> tensors) {
+  hold(tensors);
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return !t.defined() || holds_data(t); });
+}
+
+void MetaStream::copy(const Tensor& to, const Tensor& from) {
+  if (moves({to, from})) {
+    small_.copy(to, from);
+  }
+}
+
+void MetaStream::copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) {
+  if (moves({to, from})) {
+    small_.copy_rows(to, from, runs);
+  }
+}
+
+void MetaStream::fill(const Tensor& t, double value) {
+  if (moves({t})) {
+    small_.fill(t, value);
+  }
+}
+
+void MetaStream::upload(const Tensor& to, const Tensor& from_host) {
+  if (moves({to, from_host})) {
+    small_.upload(to, from_host);
+  }
+}
+
+void MetaStream::download(const Tensor& to_host, const Tensor& from) {
+  if (moves({to_host, from})) {
+    small_.download(to_host, from);
   }
 }
 

@@ -9,9 +9,7 @@
 
 namespace orthant {
 
-void add_config_command(CLI::App& app, int& exit_code);
 void add_launch_command(CLI::App& app, int& exit_code);
-void add_plugins_command(CLI::App& app, int& exit_code);
 void add_train_command(CLI::App& app, int& exit_code);
 
 }  // namespace orthant

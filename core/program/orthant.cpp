@@ -42,10 +42,6 @@ constexpr Command commands[] = {
     {"train", add_train_command, to_train,
      "  orthant train configs/quickstart.toml --set run.name=mine\n"
      "  torchrun --no-python --nproc-per-node 4 orthant train configs/quickstart.toml"},
-    {"config", add_config_command, to_look, "  orthant config configs/quickstart.toml --resolved"},
-    {"plugins", add_plugins_command, to_build,
-     "  orthant plugins\n"
-     "  orthant plugins --check liborthant_plugin_mine.so"},
 };
 
 bool is_built_in(const std::string& name) {

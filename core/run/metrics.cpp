@@ -310,7 +310,15 @@ Progress::Progress(const Settings& settings, std::int64_t first_step, int column
 std::vector<std::string> Progress::told_of(const std::map<std::string, double>& figures, bool training) const {
   std::vector<std::string> told;
   for (const Objective* objective : objectives_) {
-    if (std::string text = objective->told(figures, training); !text.empty()) {
+    std::string text;
+    try {
+      text = objective->told(figures, training);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& failure) {  // of a plugin's, say
+      fail("an objective failed to tell its figures of {}: {}", training ? "a step" : "a validation", failure.what());
+    }
+    if (!text.empty()) {
       told.push_back(std::move(text));
     }
   }
@@ -353,13 +361,13 @@ void Progress::show(const MetricsLine& line, double elapsed_seconds) {
   std::string shown = text(line, elapsed_seconds);
   if (columns_ == 0) {
     put("{}\n", shown);
+  } else if (line.validation.has_value()) {  // such a line stays, whole: a terminal wraps it
+    put("\r{}\x1b[K\n", shown);
+    open_ = false;
   } else {
     shown.resize(std::min<std::size_t>(shown.size(), static_cast<std::size_t>(columns_ - 1)));
     put("\r{}\x1b[K", shown);
     open_ = true;
-    if (line.validation.has_value()) {
-      finish();  // lines with a validation loss stay
-    }
   }
   std::fflush(stdout);
 }

@@ -7,28 +7,36 @@
 #include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/arch/decoder.h"
+#include "core/config/registry.h"
 #include "core/config/value_text.h"
 
 namespace orthant {
 namespace {
 
-constexpr std::array<std::string_view, 6> whole_tables = {"data", "model", "moe", "lora", "optimizer", "preference"};
-constexpr std::array<std::string_view, 13> single_keys = {
-    "train.objective",  "run.skip_not_finite", "run.seed",         "run.dtype",     "batch.sequences",
-    "train.freeze",     "train.train_only",    "train.mtp_weight", "distil.weight", "distil.temperature",
-    "batch.grow_after", "batch.grow_to",       "run.steps"};
+constexpr std::array<std::string_view, 5> whole_tables = {"data", "model", "moe", "lora", "optimizer"};
+constexpr std::array<std::string_view, 11> single_keys = {
+    "train.objective",  "run.skip_not_finite", "run.seed",         "run.dtype",     "batch.sequences", "train.freeze",
+    "train.train_only", "train.mtp_weight",    "batch.grow_after", "batch.grow_to", "run.steps"};
 
 constexpr const char* steps_key = "run.steps";
 
 std::map<std::string, std::string> values_of(const Config& config) {
+  std::set<std::string> of_kinds;
+  for (const CoreKey& key : declared_keys(*config.settings.catalogue)) {
+    if (key.of_kind) {
+      of_kinds.insert(key.table + "." + key.spec.name);
+    }
+  }
   std::map<std::string, std::string> values;
   for (const Table& table : config.tables) {
     const bool whole = std::find(whole_tables.begin(), whole_tables.end(), table.path()) != whole_tables.end();
     for (const auto& [key, entry] : table.entries()) {
       const std::string name = table.path() + "." + key;
-      if (whole || std::find(single_keys.begin(), single_keys.end(), name) != single_keys.end()) {
+      if (whole || of_kinds.contains(name) ||
+          std::find(single_keys.begin(), single_keys.end(), name) != single_keys.end()) {
         values[name] = toml_text(entry.value);
       }
     }

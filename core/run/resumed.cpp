@@ -42,10 +42,11 @@ std::string changed_length(const std::string& remembered, const Settings& now, s
   }
   Settings before = now;
   before.run.steps = *steps;
-  const double was = learning_rate(before, done), is = learning_rate(now, done);
+  const std::string was = fmt::format("{:.3g}", learning_rate(before, done));
+  const std::string is = fmt::format("{:.3g}", learning_rate(now, done));
   return was == is ? ""
                    : fmt::format(
-                         "run.steps = {} (was {}), which moves the learning rate of step {} from {:.3g} to {:.3g}"
+                         "run.steps = {} (was {}), which moves the learning rate of step {} from {} to {}"
                          " (optimizer.schedule = \"{}\"; write optimizer.decay_steps where it should not)",
                          now.run.steps, *steps, done + 1, was, is, now.optimizer.schedule);
 }

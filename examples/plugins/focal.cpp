@@ -90,11 +90,13 @@ class FocalLoss final : public Objective {
   ObjectiveReport report(const Settings&, std::span<const double> sums, std::span<const std::int64_t> counts,
                          bool) const override {
     const double tokens = static_cast<double>(counts[0]);
-    return {.loss = sums[0] / tokens, .figures = {{"cross_entropy_loss", sums[1] / tokens}}};
+    return {.loss = sums[0] / tokens,
+            .figures = {{numbers_.fault == "figure" ? "grad_norm" : "cross_entropy_loss", sums[1] / tokens}}};
   }
 
   std::string told(const std::map<std::string, double>& figures, bool training) const override {
-    return training ? fmt::format("cross entropy {:.4f}", figures.at("cross_entropy_loss")) : "";
+    const char* const name = numbers_.fault == "told" ? "crossentropy" : "cross_entropy_loss";
+    return training ? fmt::format("cross entropy {:.4f}", figures.at(name)) : "";
   }
 
  private:
@@ -103,7 +105,7 @@ class FocalLoss final : public Objective {
            std::int64_t first, const StepContext& ctx) const {
     const double vocabulary = static_cast<double>(ctx.settings().model.vocab_size);
     ctx.stream.apply({.name = "focal/mix",
-                      .inputs = {c, sums, label, g},
+                      .inputs = {c, sums, label, numbers_.fault == "undeclared" ? c : g},
                       .outputs = {loss, g},
                       .host = [=, numbers = numbers_, scale = static_cast<double>(ctx.loss_scale),
                                columns = g.dim(1)](const HostArguments& a) {
@@ -148,7 +150,7 @@ class FocalPlugin final : public Plugin {
             {.name = "fault",
              .default_value = std::string(),
              .help = "A mistake to make; empty: none.",
-             .choices = {"", "own_columns", "slope", "few_rows"}}};
+             .choices = {"", "own_columns", "slope", "few_rows", "figure", "told", "undeclared"}}};
   }
   void add_to(Catalogue& catalogue, const Table& table) override {
     catalogue.add<Objective>(

@@ -189,6 +189,22 @@ TEST_F(Commands, CompletionOfBashKnowsWordsAndRunsNothingOfOthers) {
   EXPECT_FALSE(fs::exists(folder_.path("ran")));
 }
 
+// By a tab on a terminal of its own.
+TEST_F(Commands, CompletionOfZshIsThatOfBash) {
+  if (folder_.command({"zsh", "--version"}).code != 0) {
+    GTEST_SKIP() << "zsh is not installed";
+  }
+  const std::string path = fs::path(paths::program()).parent_path().string() + ":/usr/bin:/bin";
+  const Result result = folder_.command(
+      {"python3", paths::source("tests/commands/complete_in_zsh.py"), paths::source("scripts/completion"),
+       "orthant gener", "orthant data tok", "orthant verify my.toml --ke", "orthant bench step --warm"},
+      {"PATH=" + path});
+  EXPECT_EQ(
+      result.output,
+      "orthant generate \northant data tokenizer \northant verify my.toml --keep \northant bench step --warmup \n")
+      << result.error;
+}
+
 TEST_F(Commands, TheExampleInPythonPrintsLosses) {
   for (const char* run : {"a", "b"}) {
     fs::create_directory(folder_.path(run));

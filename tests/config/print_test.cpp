@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include "apps/config/keys_text.h"
 #include "core/config/print.h"
 #include "core/config/registry.h"
 #include "core/config/value_text.h"

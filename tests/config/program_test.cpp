@@ -194,6 +194,9 @@ TEST_F(Program, WrongUsageExitsWith2) {
     EXPECT_THAT(refused.output, testing::AnyOf(HasSubstr("not expected: "), HasSubstr("did you mean 'config'?")))
         << words;
   }
+  EXPECT_THAT(orthant("launch c.toml --max-restart 2 2>&1").output,
+              HasSubstr("orthant: not expected: --max-restart 2: did you mean '--max-restarts'?"));
+  EXPECT_THAT(orthant("launch 2>&1").output, HasSubstr("orthant: CONFIG is required"));
   // Variables of a shell that were not set.
   for (const char* words :
        {"generate '' --prompt a", "export '' -o out", "export a -o ''", "report ''", "plugins --check ''",

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/config/print.h"
+#include "apps/config/keys_text.h"
 #include "core/modules/module.h"
 #include "tests/support/paths.h"
 #include "tests/support/run_supervisor.h"

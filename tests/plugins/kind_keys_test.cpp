@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/check/gate_checks.h"
+#include "apps/config/keys_text.h"
 #include "apps/verify/verify.h"
 #include "core/command/arguments.h"
 #include "core/config/print.h"

@@ -147,5 +147,24 @@ TEST(GrowingProgress, ForeseesLongerSteps) {
   EXPECT_THAT(Progress(settings, 4, 0).text(line, 20), HasSubstr("ETA 40s")) << "32 since step 4; 64 are left";
 }
 
+// The line with a validation loss stays on a terminal, and is whole in a narrow one.
+TEST(ProgressOnATerminal, CutsTheLineThatMovesAlone) {
+  Settings settings;
+  settings.run.steps = 10;
+  StepReport report;
+  report.loss = 2.5;
+  MetricsLine line;
+  line.report = &report;
+  Progress progress(settings, 0, 20);
+  testing::internal::CaptureStdout();
+  progress.show(line, 1);
+  line.validation.emplace().loss = 2.25;
+  progress.show(line, 1);
+  progress.finish();
+  const std::string shown = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(shown, testing::StartsWith("\rstep 1/10  loss 2.5\x1b[K\rstep 1/10  loss 2.5000  "));
+  EXPECT_THAT(shown, testing::EndsWith("  validation 2.2500\x1b[K\n"));
+}
+
 }  // namespace
 }  // namespace orthant::run_test::growing_batch_test

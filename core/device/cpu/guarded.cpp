@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/device/cpu/cpu_stream.h"
 #include "core/device/cpu/side_stream.h"
+#include "core/device/own_operation.h"
 
 namespace orthant {
 namespace {
@@ -35,7 +36,40 @@ class GuardedView : public HostView {
 // small and of few sizes.
 constexpr std::size_t most_kept_bytes = 256 << 10;
 
+// NaN of one sign or the other, by what is there: who compares what two fillings become sees what nobody wrote.
+void spoil(const Tensor& t) {
+  auto* const bytes = t.as<std::byte>();
+  const bool zeros = std::all_of(bytes, bytes + t.bytes(), [](std::byte b) { return b == std::byte{0}; });
+  std::memset(bytes, 0xff, t.bytes());
+  for (std::size_t i = 3; zeros && i < t.bytes(); i += 4) {
+    bytes[i] = std::byte{0x7f};
+  }
+}
+
+bool is_float(DType type) {
+  return type == DType::f32 || type == DType::bf16 || type == DType::f64;
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto *first = a.as<std::byte>(), *second = b.as<std::byte>();
+  return first < second + b.bytes() && second < first + a.bytes();
+}
+
 }  // namespace
+
+// Floats that are outputs and no inputs hold what no function of the inputs makes: a device that runs it on copies
+// brings nothing.
+void GuardedStream::apply(const OwnOperation& operation) {
+  check_own_operation(operation);
+  for (const Tensor& output : operation.outputs) {
+    const bool read = std::any_of(operation.inputs.begin(), operation.inputs.end(),
+                                  [&](const Tensor& input) { return input.defined() && overlap(input, output); });
+    if (output.defined() && !read && is_float(output.dtype())) {
+      forward("apply", {output}, [t = seen(output)](Stream&) { spoil(t); });
+    }
+  }
+  ForwardingStream::apply(operation);
+}
 
 GuardedDevice::GuardedDevice(int threads) : threads_(threads) {
   require(threads >= 1, "the guarded device needs at least one thread, got {}", threads);

@@ -70,6 +70,7 @@ class GuardedStream : public ForwardingStream {
   void wait(const std::shared_ptr<Event>& event) override { inner_->wait(event); }
   void host(std::function<void()> work) override { inner_->host(std::move(work)); }
   void synchronize() override { inner_->synchronize(); }
+  void apply(const OwnOperation& operation) override;
 
  protected:
   void forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) override;

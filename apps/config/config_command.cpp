@@ -7,13 +7,14 @@
 #include <optional>
 #include <string>
 
+#include "apps/config/keys_text.h"
 #include "core/base/output.h"
+#include "core/command/arguments.h"
 #include "core/config/batch_text.h"
 #include "core/config/config.h"
 #include "core/config/print.h"
 #include "core/config/validate.h"
 #include "core/modules/module.h"
-#include "core/program/commands.h"
 #include "core/run/epochs.h"
 
 namespace orthant {
@@ -116,6 +117,7 @@ void add_config_command(CLI::App& app, int& exit_code) {
                                  "Print the core's keys as Markdown (with CONFIG: those of its plugins' kinds too)");
   command->add_flag("--load-plugins", options->load_plugins,
                     "Open the libraries that CONFIG names by path too, and check everything");
+  add_examples(*command, "  orthant config configs/quickstart.toml --resolved");
   resolved->excludes(schema)->excludes(keys);
   schema->excludes(keys);
   command->callback([arguments, options, &exit_code] {

@@ -5,23 +5,35 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "core/base/check.h"
 #include "core/base/output.h"
-#include "core/command/program.h"
+#include "core/command/arguments.h"
+#include "core/command/external.h"
+#include "core/config/registry.h"
 #include "core/config/value_text.h"
 #include "core/modules/find_library.h"
 #include "core/modules/module.h"
-#include "core/program/commands.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The kinds that a plugin adds with the keys that nobody wrote: "gate mine: help".
+std::string told_default(const KeySpec& key) {
+  const auto bound = [](const char* word, const std::optional<double>& limit) {
+    return limit ? fmt::format(", {} {:g}", word, *limit) : std::string();
+  };
+  return key.required
+             ? "must be written"
+             : "default " + toml_text(key.default_value) + bound("from", key.minimum) + bound("to", key.maximum);
+}
+
+// The kinds that a plugin adds with the keys that nobody wrote, "gate mine: help", and the keys that they read.
 void list_kinds(const std::string& name, const std::string& file, const std::vector<KeySpec>& keys) {
   std::map<std::string, Table::Entry> entries;
   for (const KeySpec& key : keys) {
@@ -33,6 +45,11 @@ void list_kinds(const std::string& name, const std::string& file, const std::vec
   for (const std::string& noun : catalogue.nouns()) {
     for (const Catalogue::Entry& kind : catalogue.entries(noun)) {
       put("    {} \"{}\": {}\n", noun, kind.name, kind.help);
+    }
+  }
+  for (const CoreKey& key : declared_keys(catalogue)) {
+    if (key.of_kind) {
+      put("    [{}] {:<12} {} ({})\n", key.table, key.spec.name, key.spec.help, told_default(key.spec));
     }
   }
 }
@@ -48,8 +65,7 @@ void list_directory(const fs::path& directory, std::set<std::string>& seen) {
       const std::vector<KeySpec> keys = create<Plugin>(open_module("plugin", file))->keys();
       put("  {:<12} {}{}\n", name, stem, shadowed ? "  (hidden by one found earlier)" : "");
       for (const KeySpec& key : keys) {
-        put("    {:<12} {} ({})\n", key.name, key.help,
-            key.required ? "must be written" : "default " + toml_text(key.default_value));
+        put("    {:<12} {} ({})\n", key.name, key.help, told_default(key));
       }
       if (std::none_of(keys.begin(), keys.end(), [](const KeySpec& key) { return key.required; })) {
         list_kinds(name, file.string(), keys);
@@ -67,8 +83,8 @@ struct PluginsOptions {
 };
 
 // The suite is a program of its own.
-[[noreturn]] void check(const PluginsOptions& options) {
-  std::vector<std::string> words = {own_program().string(), "check", options.check};
+void check(const PluginsOptions& options) {
+  std::vector<std::string> words = {options.check};
   for (const std::string& value : options.overrides) {
     words.insert(words.end(), {"--set", value});
   }
@@ -78,7 +94,12 @@ struct PluginsOptions {
   if (options.json) {
     words.emplace_back("--json");
   }
-  become(words);
+  for (const ExternalCommand& command : external_commands()) {
+    if (command.name == "check") {
+      run_external(command, words);
+    }
+  }
+  fail("the program orthant-check is not installed beside this one");
 }
 
 void list() {
@@ -93,12 +114,14 @@ void list() {
 }  // namespace
 
 void add_plugins_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("plugins", "List the plugins that are found, and their keys; check one");
+  CLI::App* command = app.add_subcommand("plugins", "List the plugins that are found, with their keys, or check one");
   auto options = std::make_shared<PluginsOptions>();
   CLI::Option* file = command->add_option("--check", options->check, "Run the conformance suite on this plugin")
                           ->check(not_empty)
                           ->type_name("FILE.so");
-  command->add_option("--set", options->overrides, "A key of the plugin for the suite, as in --set plugins.mine.size=2")
+  command
+      ->add_option("--set", options->overrides,
+                   "A key for the suite, the plugin's or another, as in --set plugins.mine.size=2")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false)
       ->needs(file);
@@ -106,6 +129,9 @@ void add_plugins_command(CLI::App& app, int& exit_code) {
       ->type_name("CHECK")
       ->needs(file);
   command->add_flag("--json", options->json, "Print the suite's result as JSON")->needs(file);
+  add_examples(*command,
+               "  orthant plugins\n"
+               "  orthant plugins --check liborthant_plugin_mine.so");
   command->callback([options, &exit_code] {
     exit_code = 0;
     if (options->check.empty()) {
