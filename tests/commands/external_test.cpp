@@ -11,6 +11,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "apps/verify/verify.h"
 #include "core/base/build.h"
@@ -203,6 +204,26 @@ TEST_F(Commands, CompletionOfZshIsThatOfBash) {
       result.output,
       "orthant generate \northant data tokenizer \northant verify my.toml --keep \northant bench step --warmup \n")
       << result.error;
+}
+
+// A line that is still being written is told once it is whole, and one of a step that was told before is not.
+TEST_F(Commands, TheExampleInPythonWatchesARun) {
+  fs::create_directory(folder_.path("a"));
+  folder_.write("a/metrics.jsonl",
+                "{\"step\": 1, \"loss\": 5.5, \"tokens_per_second\": 1500}\n{\"step\": 2, \"loss\": 4");
+  const std::string variables = "PATH=" + paths::source("examples/commands") + ":/usr/bin:/bin";
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::ofstream(folder_.path("a/metrics.jsonl"), std::ios::app)
+        << ".25, \"tokens_per_second\": 1500, \"validation_loss\": 4.5}\n";
+  });
+  const Result result = folder_.orthant({"watch", "a", "--steps", "2"}, {variables});
+  writer.join();
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_EQ(result.output,
+            "step 1  loss 5.5000  1.5k tokens/s\nstep 2  loss 4.2500  validation 4.5000  1.5k tokens/s\n");
+  EXPECT_EQ(folder_.orthant({"watch", "missing"}, {variables}).code, 1);
+  EXPECT_EQ(folder_.orthant({"watch", "a", "--step", "2"}, {variables}).code, 2);
 }
 
 TEST_F(Commands, TheExampleInPythonPrintsLosses) {
