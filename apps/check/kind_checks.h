@@ -41,10 +41,10 @@ Finding check_optimizer_contract(const KindUnderTest& kind);
 // --- of parts (attention, ffn)
 // A pure function, names below the stem and each its own, sizes and costs that make sense.
 Finding check_part_parameters(const KindUnderTest& kind);
-// A block that is computed again gives the same bits.
+// A block that is computed again gives the same bits; of models too.
 Finding check_part_recompute(const KindUnderTest& kind);
 
-// --- of parts and objectives: every gradient of the model is the derivative of its loss.
+// --- of parts, objectives and models: every gradient of the model is the derivative of its loss.
 Finding check_gradients(const KindUnderTest& kind);
 
 // --- of objectives: a step and a validation can be written and told.

@@ -1,5 +1,5 @@
 // What every program of the tree does around its commands: reads the words, and turns failures into a message and an
-// exit code (docs/README.md lists the codes).
+// exit code (docs/guides/cluster.md lists the codes).
 #pragma once
 
 #include <functional>

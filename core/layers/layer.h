@@ -1,6 +1,4 @@
 // What the core's layers need of a step beside a StepContext: the sums over it. The layers themselves: orthant/model.h.
-//
-// x [T, d] in the compute dtype, T the tokens of one micro-batch on this rank.
 #pragma once
 
 #include <string>

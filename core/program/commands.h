@@ -1,5 +1,5 @@
 // The commands that are built into `orthant`, each in a file of its own (train_command.cpp, ...). A new one is declared
-// here and added to the list in main.cpp. Others are programs of their own (core/command/external.h).
+// here and added to the list in orthant.cpp. Others are programs of their own (core/command/external.h).
 //
 // add_X_command registers the subcommand with its options; when the user chose it, its callback does the work and sets
 // exit_code. A failure is thrown as Error, and main exits with its code.

@@ -1,7 +1,7 @@
 // Device: memory and streams of one kind of processor. Devices are found at run time; "cpu" is built in.
 //
 // Ownership: a Device outlives every Tensor, Stream and Event made from it. One Device object per rank.
-// Thread safety: allocate, make_stream and memory are safe from any thread; a Stream belongs to one thread
+// Thread safety: allocate, memory and the making of streams are safe from any thread; a Stream belongs to one thread
 // at a time (see ops.h).
 #pragma once
 

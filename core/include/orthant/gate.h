@@ -96,8 +96,8 @@ class Gate {
   virtual void choose(const GateChoice& to, const GateInput& from, const GateConfig& config, Stream& s) const = 0;
   // dlogits f32 [T, E] = the gradient of sum(dweight * weight) + aux_scale * balance + z_scale * z by the logits, 0 for
   // padding. `made` has lse, chosen and expert alone, as `choose` wrote them; dweight is 0 for a choice that lost its
-  // seat. By default Stream::gate_backward, which holds for every
-  // gate whose weights are scores of the chosen experts.
+  // seat. By default Stream::gate_backward, which holds for every gate whose weights are scores of the chosen
+  // experts.
   virtual void backward(const Tensor& dlogits, const Tensor& dweight, const GateChoice& made, const GateInput& from,
                         float aux_scale, float z_scale, const GateConfig& config, Stream& s) const;
   // balance, z f64 [1] += this micro-batch's, whose gradients `backward` adds. By default Stream::gate_losses. A

@@ -13,7 +13,7 @@
 //       return all;
 //     }
 //   };
-//   std::vector<KindKey> WarmGate::keys() const { return WarmKeys::keys().declared(); }     // a method of each noun
+//   std::vector<KindKey> WarmGate::keys() const { return WarmKeys::keys().declared(); }  // of each noun but Hook
 //   ... read_keys<WarmKeys>(kind_values(moe)).warmth                                         // where it computes
 //
 // Several kinds may read one key of a table: each declares it, with one type, default and range.

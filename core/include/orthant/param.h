@@ -25,7 +25,8 @@ struct ParamSpec {
   // own part of the gradient (the keys and values of grouped queries). False: the layout is refused.
   bool repeats = false;
   std::optional<std::int64_t> expert = {};  // the expert whose parameter it is; nothing: it belongs to no routed expert
-  // The links of the chain that use it, by number (orthant/model.h). Several share it (tied embeddings); none: all.
+  // The links of the chain that use it, by number (orthant/model.h). Several share it (tied embeddings); none: the
+  // link that declares it.
   std::vector<int> layers = {};
   Init init = Init::normal;
   float std = 0.02f;
