@@ -1,0 +1,231 @@
+#include "apps/cost/operations.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace orthant::cost {
+namespace {
+
+// What a host does for a forward pass, counted in launches, with its bookkeeping; for a backward pass twice as much.
+constexpr double dense_launches = 120, routed_launches = 160, expert_launches = 10, narrow_expert_launches = 30,
+                 head_launches = 60;
+
+double bandwidth(const Machine& machine) {
+  return machine.memory_bandwidth * machine.factors.memory;
+}
+
+// Of one rank's micro-batch.
+double tokens_of(const ModelShape& model, const Layout& layout) {
+  return layout.micro_batch * model.sequence / layout.context;
+}
+
+double query_size(const ModelShape& model) {
+  return model.heads * model.head_size;
+}
+double value_size(const ModelShape& model) {
+  return model.heads * (model.value_size > 0 ? model.value_size : model.head_size);
+}
+
+// The projections of attention, forward.
+double projections(const ModelShape& model, const Layout& layout, const Machine& machine, double tokens) {
+  const auto product = [&](double n, double k) { return product_seconds(machine, layout.precision, tokens, n, k); };
+  const double tensor = layout.tensor, out = product(model.hidden, value_size(model) / tensor);
+  if (model.kv_rank > 0) {
+    const double keys = model.heads * (model.head_size - model.rotary_size) + value_size(model);
+    const double queries = model.query_rank > 0 ? product(model.query_rank, model.hidden) +
+                                                      product(query_size(model) / tensor, model.query_rank)
+                                                : product(query_size(model) / tensor, model.hidden);
+    return out + queries + product(model.kv_rank + model.rotary_size, model.hidden) +
+           product(keys / tensor, model.kv_rank);
+  }
+  return out + product((query_size(model) + 2 * model.kv_heads * model.head_size) / tensor, model.hidden);
+}
+
+// The core of attention, forward. Its passes over scores that a fused kernel does not need: written and read by the
+// products, the softmax and the dropout of it.
+void add_attention(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
+                   double tokens, PassSeconds& pass) {
+  const double rate = machine.peak_of(Precision::half) * machine.factors.products * practice.attention;
+  const double window = model.window > 0 ? std::min(model.window, model.sequence) : model.sequence;
+  const double keys =
+      layout.fused_attention ? (model.sequence / 2 + (model.window > 0 ? window : window / 2)) / 2 : model.sequence;
+  pass.attention += 2 * tokens * keys * (query_size(model) + value_size(model)) / layout.tensor / rate;
+  if (!layout.fused_attention) {
+    constexpr double score_bytes = 13;
+    pass.attention += score_bytes * tokens * model.sequence * model.heads / layout.tensor / bandwidth(machine);
+  }
+}
+
+// Experts and what surrounds them, forward.
+void add_experts(const ModelShape& model, const Layout& layout, const Machine& machine, double busiest, double tokens,
+                 PassSeconds& pass) {
+  const double own = tokens / layout.tensor;  // each rank of a tensor group sends its part of the tokens
+  const double choices = own * model.top_k, row = model.hidden * half_bytes;
+  pass.products += product_seconds(machine, Precision::half, own, model.experts, model.hidden);
+  const double rows = choices * layout.expert_tensor * busiest;
+  const double local = std::max(1.0, static_cast<double>(model.experts) / layout.expert);
+  const double inner = model.expert_ffn / layout.expert_tensor;
+  const double matrices = model.gated ? 2 : 1;
+  pass.products += local * (product_seconds(machine, layout.precision, rows / local, matrices * inner, model.hidden) +
+                            product_seconds(machine, layout.precision, rows / local, model.hidden, inner));
+  // Rows are packed before they travel and unpacked after it, on both sides and on both ways.
+  pass.memory += (6 * choices + 4 * rows) * row / bandwidth(machine);
+  pass.memory += rows * inner * (matrices + 1) * half_bytes / bandwidth(machine);
+  const Group across = group_of(machine, layout.expert, layout.expert_tensor);
+  const Group within = group_of(machine, layout.expert_tensor, 1);
+  // Sent once to each node that has an expert of it, a token travels less often than it has choices.
+  const double nodes = across.nodes();
+  const double copies = layout.once_a_node ? nodes * (1 - std::pow(1 - 1 / nodes, model.top_k)) : model.top_k;
+  pass.expert +=
+      2 * std::min(all_to_all(across, choices * row, busiest),
+                   all_to_all_two_level(across, choices * row, busiest, std::min(1.0, copies / model.top_k)));
+  const double gathered = choices * layout.expert_tensor * busiest * row;
+  pass.expert += all_gather(within, gathered) + reduce_scatter(within, gathered);
+}
+
+void add_ffn(const ModelShape& model, const Layout& layout, const Machine& machine, double inner_size, double tokens,
+             PassSeconds& pass) {
+  const double inner = inner_size / layout.tensor, matrices = model.gated ? 2 : 1;
+  pass.products += product_seconds(machine, layout.precision, tokens, matrices * inner, model.hidden) +
+                   product_seconds(machine, layout.precision, tokens, model.hidden, inner);
+  pass.memory += tokens * inner * (matrices + 1) * half_bytes / bandwidth(machine);
+}
+
+// The host launches while the device computes: what it takes counts where the device would be done before it.
+void wait_for_host(PassSeconds& pass, double launches, const Layout& layout, const Machine& machine) {
+  const double busy = pass.total();
+  pass.launch = layout.recorded ? 0 : std::max(0.0, launches * machine.factors.launch - busy);
+}
+
+}  // namespace
+
+PassSeconds& PassSeconds::operator+=(const PassSeconds& other) {
+  products += other.products;
+  attention += other.attention;
+  memory += other.memory;
+  tensor += other.tensor;
+  expert += other.expert;
+  launch += other.launch;
+  return *this;
+}
+
+PassSeconds PassSeconds::operator*(double times) const {
+  return {products * times, attention * times, memory * times, tensor * times, expert * times, launch * times};
+}
+
+double product_seconds(const Machine& machine, Precision precision, double m, double n, double k) {
+  const double bytes = half_bytes * (m * (k + n) + k * n);
+  return 2 * m * n * k / (machine.peak_of(precision) * machine.factors.products) + bytes / bandwidth(machine);
+}
+
+bool routed_block(const ModelShape& model, int block) {
+  return model.experts > 0 && block >= model.dense_layers;
+}
+
+BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const Machine& machine,
+                           const Practice& practice, bool routed, double busiest) {
+  const double tokens = tokens_of(model, layout);
+  const double row = model.hidden * half_bytes;
+  PassSeconds pass;
+  pass.products = projections(model, layout, machine, tokens);
+  add_attention(model, layout, machine, practice, tokens, pass);
+  const PassSeconds core{0, pass.attention, 0, 0, 0, 0};
+  if (!routed || model.shared_ffn > 0) {
+    add_ffn(model, layout, machine, routed ? model.shared_ffn : model.ffn, tokens, pass);
+  }
+  // Two norms (read, written) and two sums with the residual (two reads, one write).
+  pass.memory += 10 * tokens * row / (layout.sequence_parallel ? layout.tensor : 1) / bandwidth(machine);
+  if (routed) {
+    add_experts(model, layout, machine, busiest, tokens, pass);
+  }
+  const Group tensor = group_of(machine, layout.tensor, 1);
+  const double sums = routed && model.shared_ffn <= 0 ? 1 : 2;  // routed tokens are divided already
+  pass.tensor +=
+      sums * (layout.sequence_parallel ? all_gather(tensor, tokens * row) + reduce_scatter(tensor, tokens * row)
+                                       : all_reduce(tensor, tokens * row));
+  if (layout.context > 1) {  // keys and values of all positions pass every rank
+    const Group context = group_of(machine, layout.context, layout.tensor);
+    pass.tensor += all_gather(
+        context, 2 * tokens * layout.context * model.kv_heads * model.head_size * half_bytes / layout.tensor);
+  }
+  const double own_experts = layout.batched_experts ? 1 : static_cast<double>(model.experts) / layout.expert;
+  if (layout.hidden_exchange) {  // behind the rest of the block, as far as one hides behind the other
+    const double others = pass.total() - pass.expert;
+    pass.expert -= std::min(practice.overlap * pass.expert, others);
+  }
+  const double of_expert = layout.precision > Precision::half ? narrow_expert_launches : expert_launches;
+  const double launches = routed ? routed_launches + of_expert * own_experts : dense_launches;
+  BlockSeconds block;
+  block.forward = pass;
+  block.backward = pass;
+  block.backward.products *= 2;
+  block.backward.memory *= 2;
+  block.backward.attention *= layout.fused_attention ? 2.5 : 2;
+  block.weights = pass.products;
+  if (layout.recompute == Recompute::full) {
+    block.backward += pass;
+  } else if (layout.recompute == Recompute::selective) {
+    block.backward += core;
+  }
+  wait_for_host(block.forward, launches, layout, machine);
+  wait_for_host(block.backward, (layout.recompute == Recompute::full ? 3 : 2) * launches, layout, machine);
+  return block;
+}
+
+BlockSeconds embedding_seconds(const ModelShape& model, const Layout& layout, const Machine& machine) {
+  const double bytes = tokens_of(model, layout) * model.hidden * half_bytes;
+  BlockSeconds block;
+  block.forward.memory = 3 * bytes / bandwidth(machine);
+  block.forward.tensor = reduce_scatter(group_of(machine, layout.tensor, 1), bytes);
+  block.backward.memory = 3 * bytes / bandwidth(machine);
+  return block;
+}
+
+BlockSeconds head_seconds(const ModelShape& model, const Layout& layout, const Machine& machine) {
+  const double tokens = tokens_of(model, layout), columns = model.vocabulary / layout.tensor;
+  BlockSeconds block;
+  block.forward.products = product_seconds(machine, Precision::half, tokens, columns, model.hidden);
+  block.backward.products = 2 * block.forward.products;
+  block.weights = block.forward.products;
+  // Logits in fp32: written, read for the largest, for the sum and for the loss; the gradient in place, and as halves.
+  block.forward.memory = 16 * tokens * columns / bandwidth(machine);
+  block.backward.memory = 14 * tokens * columns / bandwidth(machine);
+  wait_for_host(block.forward, head_launches, layout, machine);
+  wait_for_host(block.backward, head_launches, layout, machine);
+  return block;
+}
+
+BlockParameters block_parameters(const ModelShape& model, const Layout& layout, bool routed) {
+  const double matrices = model.gated ? 3 : 2, tensor = layout.tensor;
+  BlockParameters count;
+  const double q = query_size(model), v = value_size(model);
+  if (model.kv_rank > 0) {
+    const double keys = model.heads * (model.head_size - model.rotary_size) + v;
+    count.dense = (model.query_rank > 0 ? model.hidden * model.query_rank + model.query_rank * q / tensor
+                                        : model.hidden * q / tensor) +
+                  model.hidden * (model.kv_rank + model.rotary_size) + model.kv_rank * keys / tensor +
+                  v * model.hidden / tensor + model.query_rank + model.kv_rank;
+  } else {
+    const double kv = model.kv_heads * model.head_size;
+    count.dense = model.hidden * (q + 2 * kv + v) / tensor + (model.biases ? (q + 2 * kv) / tensor + model.hidden : 0);
+  }
+  const double inner = routed ? model.shared_ffn : model.ffn;
+  count.dense += matrices * model.hidden * inner / tensor;
+  if (model.biases && inner > 0) {
+    count.dense += (matrices - 1) * inner / tensor + model.hidden;
+  }
+  count.dense += (model.biases ? 4 : 2) * model.hidden;  // two norms
+  if (routed) {
+    count.dense += model.hidden * model.experts;
+    count.routed = model.experts / static_cast<double>(layout.expert) *
+                   (matrices * model.hidden * model.expert_ffn / layout.expert_tensor +
+                    (model.biases ? (matrices - 1) * model.expert_ffn / layout.expert_tensor + model.hidden : 0));
+  }
+  return count;
+}
+
+double embedding_parameters(const ModelShape& model, const Layout& layout) {
+  return model.vocabulary * model.hidden / layout.tensor;
+}
+
+}  // namespace orthant::cost

@@ -1,0 +1,277 @@
+#include "apps/cost/step_time.h"
+
+#include <algorithm>
+
+namespace orthant::cost {
+namespace {
+
+// What hides behind something else: `other` runs beside `seconds`, a part `overlap` of the shorter one for nothing.
+double beside(double seconds, double other, double overlap) {
+  return std::max(seconds, other) + (1 - overlap) * std::min(seconds, other);
+}
+
+// Seconds of each piece's passes.
+struct PieceSeconds {
+  PassSeconds forward, backward;
+  double weights = 0;
+  double gathered_forward = 0, gathered_backward = 0;  // ZeRO stage 3
+  double more_forward = 0, more_backward = 0;          // for each mean load of experts beyond the mean
+};
+
+struct Parameters {
+  double dense = 0, routed = 0;  // of the largest stage
+};
+
+class StepModel {
+ public:
+  StepModel(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice)
+      : model_(model),
+        layout_(layout),
+        machine_(machine),
+        practice_(practice),
+        dense_group_(group_of(machine, std::max(1, static_cast<int>(layout.data() * layout.context)), layout.tensor)),
+        routed_group_(group_of(machine, std::max(1, static_cast<int>(layout.expert_data())),
+                               layout.expert * layout.expert_tensor)) {}
+
+  StepTime seconds(const Routing& routing, const StepClock& clock) {
+    uneven_micro_batches_ = !routing.load.empty();
+    make_pieces(routing.load.empty() ? imbalance(routing, model_.experts, layout_.expert, 0) : 1);
+    return summed(course(routing, clock), message_seconds());
+  }
+
+  ClockResult course(const Routing& routing, const StepClock& clock) const {
+    if (routing.load.empty()) {
+      PieceDurations durations;
+      for (std::size_t pass = 0; pass < durations.size(); ++pass) {
+        for (const PieceSeconds& piece : pieces_) {
+          durations[pass].push_back(duration(static_cast<Pass>(pass), piece, 0));
+        }
+      }
+      return clock.run(durations, message_seconds());
+    }
+    std::vector<double> slow;
+    for (std::size_t m = 0; m < routing.load.size(); ++m) {
+      slow.push_back(imbalance(routing, model_.experts, layout_.expert, static_cast<int>(m)));
+    }
+    const Duration of_micro_batch = [&](Pass pass, int piece, int micro_batch) {
+      const double extra = slow[static_cast<std::size_t>(micro_batch) % slow.size()] - 1;
+      return duration(pass, pieces_[static_cast<std::size_t>(piece)], extra);
+    };
+    return clock.run(of_micro_batch, message_seconds());
+  }
+
+  double along(const ClockResult& course) const {
+    double seconds = course.critical_messages * message_seconds();
+    for (std::size_t pass = 0; pass < course.critical.size(); ++pass) {
+      for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+        if (course.critical[pass][piece] > 0) {
+          seconds += course.critical[pass][piece] * duration(static_cast<Pass>(pass), pieces_[piece], 0);
+        }
+      }
+    }
+    const std::size_t busiest = busiest_stage(course);
+    double last_passes = 0;
+    for (std::size_t piece = busiest; piece < pieces_.size(); piece += static_cast<std::size_t>(layout_.pipeline)) {
+      last_passes += pieces_[piece].backward.total();
+    }
+    return seconds + gradient_seconds(last_passes) + update_seconds() + practice_.step;
+  }
+
+  void make_pieces(double busiest) {
+    BlockSeconds dense, routed;
+    BlockParameters of_dense, of_routed;
+    if (!routed_block(model_, 0)) {
+      dense = block_seconds(model_, layout_, machine_, practice_, false);
+      of_dense = block_parameters(model_, layout_, false);
+    }
+    double more_forward = 0, more_backward = 0;  // s of a pass for each mean load beyond the mean
+    if (model_.experts > 0) {
+      routed = block_seconds(model_, layout_, machine_, practice_, true, busiest);
+      of_routed = block_parameters(model_, layout_, true);
+      if (uneven_micro_batches_) {
+        const BlockSeconds more = block_seconds(model_, layout_, machine_, practice_, true, 1 + busiest);
+        more_forward = more.forward.total() - routed.forward.total();
+        more_backward = more.backward.total() - routed.backward.total();
+      }
+    }
+    const BlockSeconds head = head_seconds(model_, layout_, machine_);
+    const std::vector<int> blocks = layout_.blocks_of_pieces(model_.layers);
+    std::vector<Parameters> held(static_cast<std::size_t>(layout_.pipeline));
+    int block = 0;
+    for (std::size_t piece = 0; piece < blocks.size(); ++piece) {
+      PieceSeconds seconds;
+      Parameters own;
+      const bool last = piece + 1 == blocks.size();
+      const int extra = last ? model_.extra_layers : 0;
+      const int count = blocks[piece] + extra;
+      const int without = model_.experts > 0 ? std::clamp(model_.dense_layers - block, 0, count) : count;
+      const double with = count - without;
+      block += count;
+      add(seconds, dense, without);
+      add(seconds, routed, with);
+      seconds.more_forward = with * more_forward;
+      seconds.more_backward = with * more_backward;
+      own.dense = without * of_dense.dense + with * of_routed.dense;
+      own.routed = with * of_routed.routed;
+      if (piece == 0) {
+        add(seconds, embedding_seconds(model_, layout_, machine_), 1);
+        own.dense += embedding_parameters(model_, layout_);
+      }
+      if (last) {
+        add(seconds, head, 1 + extra);
+        own.dense += blocks.size() == 1 && model_.tied ? 0 : embedding_parameters(model_, layout_);
+      }
+      if (layout_.zero == 3) {
+        seconds.gathered_forward = gathered(own);
+        seconds.gathered_backward = 2 * seconds.gathered_forward;  // the weights again, and sums of their gradients
+      }
+      Parameters& stage = held[piece % held.size()];
+      stage.dense += own.dense;
+      stage.routed += own.routed;
+      pieces_.push_back(seconds);
+    }
+    for (const Parameters& stage : held) {
+      if (stage.dense + stage.routed > largest_.dense + largest_.routed) {
+        largest_ = stage;
+      }
+    }
+  }
+
+ private:
+  static std::size_t busiest_stage(const ClockResult& result) {
+    return static_cast<std::size_t>(std::max_element(result.busy.begin(), result.busy.end()) - result.busy.begin());
+  }
+
+  static void add(PieceSeconds& piece, const BlockSeconds& block, double times) {
+    piece.forward += block.forward * times;
+    piece.backward += block.backward * times;
+    piece.weights += block.weights * times;
+  }
+
+  // What one stage sends to the next for one micro-batch. Each rank of a tensor group sends its part; unless the next
+  // stage wants parts, its ranks gather them (Narayanan et al., SC 2021, section 4.1).
+  double message_seconds() const {
+    if (layout_.pipeline == 1) {
+      return 0;
+    }
+    const double bytes = layout_.micro_batch * model_.sequence / layout_.context * model_.hidden * half_bytes;
+    const double sent = send(group_of(machine_, 2, layout_.ranks / layout_.pipeline), bytes / layout_.tensor);
+    return layout_.sequence_parallel ? sent : sent + all_gather(group_of(machine_, layout_.tensor, 1), bytes);
+  }
+
+  // Weights of one piece, gathered for one pass.
+  double gathered(const Parameters& own) const {
+    const auto one = [&](Group group, double parameters) {
+      if (layout_.narrow_gradients && group.inner > 1 && group.nodes() > 1) {
+        group.far.bandwidth /= group.inner;  // frameworks of that time gather over one rail of a node
+      }
+      return all_gather(group, half_bytes * parameters);
+    };
+    return one(dense_group_, own.dense) + one(routed_group_, own.routed);
+  }
+
+  // extra: the busiest rank's choices over the mean, less one.
+  double duration(Pass pass, const PieceSeconds& piece, double extra) const {
+    const bool apart = layout_.zero_bubble;
+    switch (pass) {
+      case Pass::forward:
+        return beside(piece.forward.total() + extra * piece.more_forward, piece.gathered_forward, practice_.overlap);
+      case Pass::backward:
+        return beside(piece.backward.total() + extra * piece.more_backward - (apart ? piece.weights : 0),
+                      piece.gathered_backward, practice_.overlap);
+      default: return piece.weights;
+    }
+  }
+
+  // Gradients' sums after the last backward pass, and weights on their way back; the part that nothing hides.
+  double gradient_seconds(double last_passes) const {
+    if (layout_.zero == 3) {
+      return 0;
+    }
+    const double gradient_bytes = layout_.narrow_gradients ? 2 : 4;
+    const auto one = [&](const Group& group, double parameters) {
+      return layout_.zero == 0
+                 ? all_reduce(group, gradient_bytes * parameters)
+                 : reduce_scatter(group, gradient_bytes * parameters) + all_gather(group, half_bytes * parameters);
+    };
+    double seconds = one(dense_group_, largest_.dense) + one(routed_group_, largest_.routed);
+    if (layout_.overlapped) {
+      seconds -= std::min(practice_.overlap * seconds, last_passes);
+    }
+    if (model_.tied && layout_.pipeline > 1) {  // first and last stage add up their gradients of the one matrix
+      seconds += all_reduce(group_of(machine_, 2, layout_.ranks / layout_.pipeline),
+                            gradient_bytes * embedding_parameters(model_, layout_));
+    }
+    return seconds;
+  }
+
+  double update_seconds() const {
+    // Master weight and two moments read and written, the gradient read twice (for its norm) and cleared, the weight
+    // written.
+    constexpr double bytes = 38;
+    const double shards = layout_.zero > 0 ? dense_group_.size : 1, routed = layout_.zero > 0 ? routed_group_.size : 1;
+    return bytes * (largest_.dense / shards + largest_.routed / routed) /
+           (machine_.memory_bandwidth * machine_.factors.memory);
+  }
+
+  StepTime summed(const ClockResult& result, double message) const {
+    StepTime time;
+    const std::size_t busiest = busiest_stage(result);
+    const double micro_batches = layout_.micro_batches();
+    double last_passes = 0;
+    for (std::size_t piece = busiest; piece < pieces_.size(); piece += static_cast<std::size_t>(layout_.pipeline)) {
+      time.work += (pieces_[piece].forward * micro_batches);
+      time.work += (pieces_[piece].backward * micro_batches);
+      last_passes += pieces_[piece].backward.total();
+    }
+    const double busy = result.busy[busiest];
+    (uneven_micro_batches_ ? time.uneven : time.gather) = busy - time.work.total();
+    if (layout_.zero < 3 && !uneven_micro_batches_) {
+      time.gather = 0;  // rounding
+    }
+    time.messages = std::min(result.critical_messages * message, result.seconds - busy);
+    time.waiting = result.seconds - busy - time.messages;
+    time.gradients = gradient_seconds(last_passes);
+    time.update = update_seconds();
+    time.host = practice_.step;
+    time.seconds = result.seconds + time.gradients + time.update + time.host;
+    return time;
+  }
+
+  const ModelShape& model_;
+  const Layout& layout_;
+  const Machine& machine_;
+  const Practice& practice_;
+  const Group dense_group_, routed_group_;  // ranks that hold the same parameters
+  std::vector<PieceSeconds> pieces_;
+  bool uneven_micro_batches_ = false;
+  Parameters largest_;
+};
+
+}  // namespace
+
+StepTime step_time(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
+                   const Routing& routing) {
+  return step_time(model, layout, machine, practice, routing, StepClock(layout, !routing.load.empty()));
+}
+
+StepTime step_time(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
+                   const Routing& routing, const StepClock& clock) {
+  return StepModel(model, layout, machine, practice).seconds(routing, clock);
+}
+
+ClockResult step_course(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
+                        const StepClock& clock) {
+  StepModel step(model, layout, machine, practice);
+  step.make_pieces(1);
+  return step.course({}, clock);
+}
+
+double seconds_along(const ClockResult& course, const ModelShape& model, const Layout& layout, const Machine& machine,
+                     const Practice& practice) {
+  StepModel step(model, layout, machine, practice);
+  step.make_pieces(1);
+  return step.along(course);
+}
+
+}  // namespace orthant::cost

@@ -1,0 +1,2 @@
+# They share one hindcast.
+orthant_test_group(goals "Goals.*")
