@@ -51,18 +51,18 @@ Tensor Experts::forward(const StepContext& ctx, const Tensor& n, Routing& routin
   Stream& s = ctx.stream;
   Dispatch& to = routing.dispatch;
   if (ctx.plan.exchange() == nullptr) {
-    const Tensor tokens = ctx.plan.cross(enter, n, s);  // [tokens_X, d]
+    const Tensor tokens = ctx.cross(enter, n);  // [tokens_X, d]
     const Tensor y = device.empty(n.dtype(), tokens.shape());
     tell_rows(ctx, routing);
     if (ctx.training) {
       Entered::save(ctx, n, tokens, saved);
     }
     forward_here(ctx, y, tokens, to, saved);
-    return ctx.plan.cross(leave, y, s);
+    return ctx.cross(leave, y);
   }
   Tensor tokens, packed;
   const auto pack = [&] {
-    tokens = ctx.plan.cross(enter, n, s);
+    tokens = ctx.cross(enter, n);
     packed = exchanged_rows(ctx, n.dtype(), {to.source.dim(0), tokens.dim(1)});
     s.pack(packed, tokens, to.row, to.source);
   };
@@ -78,7 +78,7 @@ Tensor Experts::forward(const StepContext& ctx, const Tensor& n, Routing& routin
   tell_rows(ctx, routing);
   const Tensor rows = exchanged(ctx, packed, routing.plan, saved);  // [R, d]
   s.combine(y, rows, to.row, to.weight, false);
-  return ctx.plan.cross(leave, y, s);
+  return ctx.cross(leave, y);
 }
 
 Experts::Gradients Experts::backward(const StepContext& ctx, const Tensor& dy, const Routing& routing,
@@ -86,7 +86,7 @@ Experts::Gradients Experts::backward(const StepContext& ctx, const Tensor& dy, c
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const Dispatch& to = routing.dispatch;
-  const Tensor dy_here = ctx.plan.cross_back(leave, dy, s);  // [tokens_X, d]
+  const Tensor dy_here = ctx.cross_back(leave, dy);  // [tokens_X, d]
   Tensor dweight = device.empty(DType::f32, to.weight.shape()), dtokens = device.empty(dy.dtype(), dy_here.shape());
   if (ctx.plan.exchange() == nullptr) {
     backward_here(ctx, dtokens, dweight, dy_here, to, saved);
@@ -101,7 +101,7 @@ Experts::Gradients Experts::backward(const StepContext& ctx, const Tensor& dy, c
     s.pack_backward(dtokens, back.n, to.row, false);
     s.pack_backward(dweight.view({choices, 1}), back.weight, to.row.view({choices, 1}), false);
   }
-  return {ctx.plan.cross_back(enter, dtokens, s), dweight};
+  return {ctx.cross_back(enter, dtokens), dweight};
 }
 
 void Experts::add_shared(const StepContext& ctx, const Tensor& y, const Tensor& n, Saved& saved) const {

@@ -49,7 +49,10 @@ Router::Router(const ParamStore& store, Plan& plan, const Link& link)
       state_(store.gate_state(link.number)),
       block_(link.block),
       routed_(link.routed),
-      layout_(plan) {
+      group_tokens_(link.space == 0 ? 0
+                                    : plan.settings().moe.group_tokens.or_else(
+                                          plan.spaces()[static_cast<std::size_t>(link.space)].positions)),
+      layout_(plan, link.space) {
   if (plan.settings().moe.router_bias) {
     bias_ = store.ref(link.router + ".gate.bias");
   }
@@ -58,6 +61,7 @@ Router::Router(const ParamStore& store, Plan& plan, const Link& link)
 GateConfig Router::config(const StepContext& ctx) const {
   GateConfig config = gate_.config(ctx.settings());
   config.capacity_factor *= ctx.capacity_share;
+  config.group_tokens = group_tokens_ > 0 ? group_tokens_ : config.group_tokens;
   return config;
 }
 
@@ -84,7 +88,7 @@ RandomKey Router::key(const StepContext& ctx, Purpose purpose) const {
 }
 
 Tensor Router::input(const StepContext& ctx, const Tensor& n) const {
-  const Tensor input = ctx.plan.cross(enter, n, ctx.stream);
+  const Tensor input = ctx.cross(enter, n);
   const double jitter = ctx.settings().moe.jitter;
   if (!ctx.training || jitter <= 0) {
     return input;
@@ -199,7 +203,7 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
     dispatch(expert, weight, layout_.take(Region::experts, ctx.batch.whole_valid, s));
   }
   scale(ctx, weight);
-  r.dispatch.weight = ctx.plan.cross(leave, weight, s);
+  r.dispatch.weight = ctx.cross(leave, weight);
   const Tensor kept = counts.slice(0, {experts});
   if (apart > 0) {
     r.plan = exchange->plan_equal(experts, apart);
@@ -259,7 +263,7 @@ void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dw
                       const Routing& r, const Tensor& input) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const Tensor dweight = ctx.plan.cross_back(leave, dweight_here, s);
+  const Tensor dweight = ctx.cross_back(leave, dweight_here);
   scale(ctx, dweight);
   // A row of dlogits depends on dweight's row alone, and this rank needs those of the tokens that it routes.
   const Tensor of_all = layout_.put(Region::experts, dweight, r.logits.dim(0), s);
@@ -302,7 +306,7 @@ void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dw
     s.jitter(d, d, layout_.take(Region::router, ctx.batch.whole_index, s), key(ctx, Purpose::jitter),
              static_cast<float>(jitter));
   }
-  s.add(dn, ctx.plan.cross_back(enter, d, s));
+  s.add(dn, ctx.cross_back(enter, d));
 }
 
 }  // namespace orthant

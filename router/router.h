@@ -84,6 +84,7 @@ class Router {
   std::optional<ParamRef> bias_;  // [E]
   Tensor state_;                  // of the gate, for this layer; undefined where it keeps none
   int block_, routed_;            // its number among all blocks, and among the routed ones
+  std::int64_t group_tokens_;     // of a group in a further token space; 0: as the gate says
   RoutingLayout layout_;
 };
 

@@ -34,14 +34,10 @@ std::int64_t rows_of_block(const Plan& plan, const GateConfig& gate, std::int64_
   return std::max<std::int64_t>(1, std::min(handed, tokens / gate.group_tokens * of_group));
 }
 
-std::vector<RowRun> held_rows(const Plan& plan, Region region, std::int64_t sequences, int rank) {
-  const std::int64_t length = plan.settings().data.sequence_length;
-  const std::vector<Range> positions = plan.positions(region, rank);
-  std::int64_t held = 0;
-  for (const Range& run : positions) {
-    held += run.count;
-  }
-  const Range rows = plan.rows(region, sequences * held, rank);
+std::vector<RowRun> held_rows(const Plan& plan, Region region, std::int64_t sequences, int rank, int space) {
+  const std::int64_t length = plan.spaces()[static_cast<std::size_t>(space)].positions;
+  const std::vector<Range> positions = plan.positions(region, rank, space);
+  const Range rows = plan.rows(region, sequences * plan.held_positions(region, rank, space), rank);
   std::vector<RowRun> runs;
   std::int64_t at = 0;  // among the rows of the held positions
   for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
@@ -72,12 +68,13 @@ void check_routed_rows(const Plan& plan) {
   }
 }
 
-RoutingLayout::RoutingLayout(Plan& plan) : plan_(plan), group_(routing_group(plan)), batch_(balance_group(plan)) {
+RoutingLayout::RoutingLayout(Plan& plan, int space)
+    : plan_(plan), space_(space), group_(routing_group(plan)), batch_(balance_group(plan)) {
   check_routed_rows(plan);
 }
 
 std::int64_t RoutingLayout::sequences(std::int64_t tokens) const {
-  return tokens / plan_.settings().data.sequence_length;
+  return tokens / plan_.spaces()[static_cast<std::size_t>(space_)].positions;
 }
 
 Tensor RoutingLayout::gather(const Tensor& own, Stream& s) const {
@@ -89,7 +86,7 @@ Tensor RoutingLayout::gather(const Tensor& own, Stream& s) const {
   group_->all_gather(blocks, own, s);
   std::vector<RowRun> runs;
   for (std::size_t member = 0; member < group_->members().size(); ++member) {
-    for (RowRun run : held_rows(plan_, Region::router, sequences(tokens), group_->members()[member])) {
+    for (RowRun run : held_rows(plan_, Region::router, sequences(tokens), group_->members()[member], space_)) {
       run.from += static_cast<std::int64_t>(member) * own.dim(0);
       runs.push_back(run);
     }
@@ -121,7 +118,7 @@ Tensor RoutingLayout::take(Region region, const Tensor& whole, Stream& s) const 
   if (alone()) {
     return whole;
   }
-  std::vector<RowRun> runs = held_rows(plan_, region, sequences(whole.dim(0)), plan_.mesh().rank());
+  std::vector<RowRun> runs = held_rows(plan_, region, sequences(whole.dim(0)), plan_.mesh().rank(), space_);
   for (RowRun& run : runs) {
     std::swap(run.from, run.to);
   }
@@ -146,7 +143,7 @@ Tensor RoutingLayout::put(Region region, const Tensor& own, std::int64_t tokens,
   }
   Tensor whole = s.device().empty(own.dtype(), with_rows(own.shape(), tokens));
   s.fill(whole, 0);
-  s.copy_rows(whole, own, held_rows(plan_, region, sequences(tokens), plan_.mesh().rank()));
+  s.copy_rows(whole, own, held_rows(plan_, region, sequences(tokens), plan_.mesh().rank(), space_));
   return whole;
 }
 

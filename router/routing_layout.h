@@ -11,9 +11,9 @@
 
 namespace orthant {
 
-// The rows that `rank` holds in `region` of `sequences` whole sequences laid end to end: RowRun::from among its own
-// rows, RowRun::to among the whole. Errors: LayoutError where tokens do not divide among ranks.
-std::vector<RowRun> held_rows(const Plan& plan, Region region, std::int64_t sequences, int rank);
+// The rows that `rank` holds in `region` of `sequences` whole sequences of a token space laid end to end: RowRun::from
+// among its own rows, RowRun::to among the whole. Errors: LayoutError where tokens do not divide among ranks.
+std::vector<RowRun> held_rows(const Plan& plan, Region region, std::int64_t sequences, int rank, int space = 0);
 
 // Whatever a rank routes must be among what it hands to experts: only there are gradients of its weights.
 // Errors: LayoutError naming the axis.
@@ -26,7 +26,7 @@ std::int64_t rows_of_block(const Plan& plan, const GateConfig& gate, std::int64_
 class RoutingLayout {
  public:
   // Collective over the world the first time. Errors: as check_routed_rows.
-  explicit RoutingLayout(Plan& plan);
+  explicit RoutingLayout(Plan& plan, int space = 0);
 
   // This rank holds whole sequences: it routes them without others, and hands all of them to experts.
   bool alone() const { return group_ == nullptr; }
@@ -44,6 +44,7 @@ class RoutingLayout {
   std::int64_t sequences(std::int64_t tokens) const;
 
   const Plan& plan_;
+  int space_;
   Group* group_;  // the ranks that hold parts of the same sequences
   Group* batch_;  // the ranks of the stage, where the balance loss knows their load
 };

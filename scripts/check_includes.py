@@ -15,7 +15,6 @@ GENERATED = PUBLIC + "abi/"
 PLUGINS_AT_TOP = ("offload",)
 TOPS = ("core", "router", "experts", "parallel", "offload", "plugins", "apps",
         "bench/fit", "bench/compare", "bench/study", "bench/command")
-NOT_FOR_APPS = "core/program"
 
 
 def sources():
@@ -39,7 +38,7 @@ def arrow_refusal(room, other, order, apps):
     if other in apps:
         return None if other in apps.get(room, ()) else f"{room} does not name the app {other}"
     if room in apps:
-        return f"{other} is the program's alone" if other == NOT_FOR_APPS else None
+        return None
     return f"{other} stands above {room}" if order.index(other) > order.index(room) else None
 
 

@@ -78,10 +78,7 @@ double norm(const std::vector<float>& a) {
 Shape shape_before(const Plan& plan, const SiteInfo& info) {
   const Settings& settings = plan.settings();
   const Region region = info.before.tokens;
-  std::int64_t held = 0;
-  for (const Range& run : plan.positions(region, plan.mesh().rank())) {
-    held += run.count;
-  }
+  const std::int64_t held = plan.held_positions(region, plan.mesh().rank());
   const std::int64_t rows = plan.rows(region, largest_share(plan).micro_batch * held).count;
   switch (info.columns) {
     case SiteInfo::Columns::width: return {rows, settings.model.d_model};

@@ -66,7 +66,7 @@ Tokens tokens_of(const BatchSource& source, const Settings& settings) {
     tokens.sets.push_back(name);
     for (std::int64_t first = 0; first < all; first += at_once) {
       tokens.batches.push_back(set.validation(first, std::min(at_once, all - first)));
-      pad_to(tokens.batches.back(), at_once);
+      pad_to(tokens.batches.back(), at_once, spaces_of(settings));
       tokens.set_of_batch.push_back(tokens.sets.size() - 1);
     }
   };

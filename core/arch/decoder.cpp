@@ -149,10 +149,38 @@ double product(std::int64_t inputs, std::int64_t outputs) {
   return 2 * static_cast<double>(inputs) * static_cast<double>(outputs);
 }
 
+}  // namespace
+
 double routed_flops(const Settings& s) {
   const double router = product(s.model.d_model, s.moe.columns());
   return router + gate_of(s).experts_of_token(s.moe) * ffn_flops(s, d_expert_of(s)) + ffn_flops(s, d_shared_of(s));
 }
+
+void append_routed(Link& link, const Settings& s) {
+  LayerSpecs& dense = link.parameters.front();
+  const std::int64_t d = s.model.d_model;
+  const std::string& moe = link.router;
+  dense.params.push_back(matrix_spec(moe + ".gate.weight", Region::router, s.moe.columns(), d, base_std(s)));
+  if (s.moe.router_bias) {
+    dense.params.push_back({.name = moe + ".gate.bias",
+                            .global = {s.moe.columns()},
+                            .region = Region::router,
+                            .init = Init::zeros,
+                            .decay = false});
+  }
+  if (s.moe.shared_experts > 0) {
+    append(dense.params, ffn_specs(s, moe + ".shared_experts", d_shared_of(s)));
+  }
+  if (s.moe.shared_gate) {
+    dense.params.push_back(matrix_spec(moe + ".shared_expert_gate.weight", Region::norm, 1, d, base_std(s)));
+  }
+  link.parameters.push_back(routed_specs(s, link));
+  if (s.moe.expert_bias) {
+    link.parameters.push_back(routed_bias_specs(s, link));
+  }
+}
+
+namespace {
 
 double block_flops(const Settings& s, int block) {
   return attention_part(s).flops(s, block) +
@@ -188,27 +216,8 @@ Link block_link(const Settings& s, int block, std::string name, LayerSpecs dense
     link.parameters = {std::move(dense)};
     return link;
   }
-  const std::int64_t d = s.model.d_model;
-  const std::string& moe = link.router;
-  dense.params.push_back(matrix_spec(moe + ".gate.weight", Region::router, s.moe.columns(), d, base_std(s)));
-  if (s.moe.router_bias) {
-    dense.params.push_back({.name = moe + ".gate.bias",
-                            .global = {s.moe.columns()},
-                            .region = Region::router,
-                            .init = Init::zeros,
-                            .decay = false});
-  }
-  if (s.moe.shared_experts > 0) {
-    append(dense.params, ffn_specs(s, moe + ".shared_experts", d_shared_of(s)));
-  }
-  if (s.moe.shared_gate) {
-    dense.params.push_back(matrix_spec(moe + ".shared_expert_gate.weight", Region::norm, 1, d, base_std(s)));
-  }
   link.parameters.push_back(std::move(dense));
-  link.parameters.push_back(routed_specs(s, link));
-  if (s.moe.expert_bias) {
-    link.parameters.push_back(routed_bias_specs(s, link));
-  }
+  append_routed(link, s);
   return link;
 }
 

@@ -22,6 +22,10 @@ void require_decoder(const Settings& settings, const std::string& what);
 
 // Of one token's forward pass through an FFN with the model's activation, `width` channels wide.
 double ffn_flops(const Settings& settings, std::int64_t width);
+// Of one token in a block with experts: router, routed and shared experts.
+double routed_flops(const Settings& settings);
+// The parameters of Link::router join those of the link, the router's and the shared experts' in its first LayerSpecs.
+void append_routed(Link& link, const Settings& settings);
 
 // A block counts from 0. Those of model.mtp_depth are the last ones, and each is as the model's last.
 bool block_has_window(const Settings& settings, int block);  // model.sliding_window, model.full_attention_every

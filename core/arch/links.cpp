@@ -23,7 +23,7 @@ void expect(bool holds, const std::string& message) {
   }
 }
 
-void check_slots(const Link& link, bool last) {
+void check_slots(const Link& link, bool last, int spaces) {
   std::set<std::string> names;
   expect(last || !link.passes.empty(), fmt::format("link '{}' passes nothing on", link.name));
   for (const Slot& slot : link.passes) {
@@ -32,14 +32,19 @@ void check_slots(const Link& link, bool last) {
         fmt::format("link '{}' passes on '{}' with {} columns of {}: expected names that differ, columns above 0, "
                     "and f32 or bf16",
                     link.name, slot.name, slot.columns, name_of(slot.dtype)));
+    expect(slot.space >= 0 && slot.space < spaces,
+           fmt::format("link '{}' passes on '{}' of token space {}, and the model has {}", link.name, slot.name,
+                       slot.space, spaces));
   }
+  expect(link.space >= 0 && link.space < spaces,
+         fmt::format("link '{}' is of token space {}, and the model has {}", link.name, link.space, spaces));
 }
 
 // What the contract asks of a kind, and what the core sets.
 void complete(std::vector<Link>& links, const Settings& s) {
   std::set<std::string> names;
   int blocks = 0, routed = 0;
-  const int count = static_cast<int>(links.size());
+  const int count = static_cast<int>(links.size()), spaces = static_cast<int>(spaces_of(s).size());
   for (int number = 0; number < count; ++number) {
     Link& link = links[static_cast<std::size_t>(number)];
     link.number = number;
@@ -52,7 +57,7 @@ void complete(std::vector<Link>& links, const Settings& s) {
            fmt::format("link '{}' has a router, and {}", link.name,
                        link.block < 0 ? "is no block" : "the model has no experts"));
     link.routed = link.router.empty() ? -1 : routed++;
-    check_slots(link, number + 1 == count);
+    check_slots(link, number + 1 == count, spaces);
     for (LayerSpecs& layer : link.parameters) {
       layer.layer = number;
       for (ParamSpec& spec : layer.params) {
@@ -86,6 +91,24 @@ DType compute_type(const Settings& settings) {
 
 const ModelKind& model_kind(const Settings& s) {
   return s.catalogue->get<ModelKind>(s.model.kind);
+}
+
+std::vector<Space> ModelKind::spaces(const Settings& s) const {
+  return {{.name = "tokens", .positions = s.data.sequence_length}};
+}
+
+std::vector<Space> spaces_of(const Settings& s) {
+  std::vector<Space> spaces = model_kind(s).spaces(s);
+  const bool sound = !spaces.empty() && spaces.front().positions == s.data.sequence_length &&
+                     std::all_of(spaces.begin(), spaces.end(), [](const Space& space) { return space.positions > 0; });
+  if (!sound) {
+    throw SettingError(
+        "model.kind",
+        fmt::format("[model] kind: \"{}\" has no token spaces that can be: the first has the positions of "
+                    "data.sequence_length, and each has one at least",
+                    s.model.kind));
+  }
+  return spaces;
 }
 
 std::vector<Link> links_of(const Settings& s) {

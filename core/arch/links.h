@@ -13,6 +13,8 @@ namespace orthant {
 
 // What model.kind names. Errors: ConfigError listing the kinds that there are.
 const ModelKind& model_kind(const Settings& settings);
+// Of that kind. Errors: as model_kind; SettingError for model.kind where they are none.
+std::vector<Space> spaces_of(const Settings& settings);
 // With the adapters of [lora], rates, and what is frozen. Deterministic: the same on every rank. Errors: ConfigError;
 // SettingError for model.kind, where a plugin's kind refuses the settings or makes no chain.
 std::vector<Link> links_of(const Settings& settings);

@@ -191,11 +191,35 @@ void check_objective(const Settings& s, Rules& rules) {
       "leave out graphs");
 }
 
+// A source gives tokens of every space of the model, and of no other.
+void check_spaces(const Settings& s, const ModelKind& kind, Rules& rules) {
+  if (!s.catalogue->has<Source>(s.data.source)) {
+    return;
+  }
+  std::vector<std::string> wanted, fitting;
+  for (const Space& space : kind.spaces(s)) {
+    wanted.push_back(space.name);
+  }
+  for (const std::string& name : s.catalogue->names<Source>()) {
+    if (s.catalogue->get<Source>(name).spaces(s) == wanted) {
+      fitting.push_back('"' + name + '"');
+    }
+  }
+  const std::vector<std::string> given = s.catalogue->get<Source>(s.data.source).spaces(s);
+  rules.expect(given == wanted, {"data.source", "model.kind"},
+               fmt::format("[data] source: \"{}\" gives {}, and a model of kind \"{}\" reads {}", s.data.source,
+                           fmt::join(given, " and "), s.model.kind, fmt::join(wanted, " and ")),
+               fitting.empty() ? "load a plugin that brings such a source"
+                               : fmt::format("write source = {}", fmt::join(fitting, " or ")));
+}
+
 void check_model_kind(const Settings& s, Rules& rules) {
   if (s.catalogue->has<ModelKind>(s.model.kind)) {  // else its plugin was not asked, or the name is refused by itself
-    for (const Refusal& refusal : s.catalogue->get<ModelKind>(s.model.kind).refusals(s)) {
+    const ModelKind& kind = s.catalogue->get<ModelKind>(s.model.kind);
+    for (const Refusal& refusal : kind.refusals(s)) {
       rules.expect(false, refusal.keys, refusal.message, refusal.advice);
     }
+    check_spaces(s, kind, rules);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <orthant/error.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -26,6 +27,21 @@ HostBatch padding_batch(std::int64_t first, std::int64_t count, std::int64_t pos
   return batch;
 }
 
+HostBatch padding_batch(std::int64_t first, std::int64_t count, const std::vector<Space>& spaces) {
+  HostBatch batch;
+  for (const Space& space : spaces) {
+    HostBatch of = padding_batch(first, count, space.positions);
+    of.columns = space.columns;
+    of.value.assign(of.token.size() * static_cast<std::size_t>(space.columns), 0);
+    if (&space == &spaces.front()) {
+      batch = std::move(of);
+    } else {
+      batch.spaces.push_back(std::move(of));
+    }
+  }
+  return batch;
+}
+
 void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, const SequenceDocument& document) {
   const std::vector<std::int32_t>& tokens = document.token;
   const std::size_t start = static_cast<std::size_t>(row * batch.positions + at);
@@ -36,6 +52,8 @@ void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, const Seq
     batch.first[start + i] = static_cast<std::int32_t>(at);
     batch.valid[start + i] = 1;
   }
+  std::copy(document.value.begin(), document.value.end(),
+            batch.value.begin() + static_cast<std::ptrdiff_t>(start) * batch.columns);
 }
 
 void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span<const std::int32_t> tokens,
@@ -43,24 +61,48 @@ void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span
   put_document(batch, row, at, document_of({tokens.begin(), tokens.end()}, n));
 }
 
+namespace {
+
+void put_in_space(HostBatch& batch, std::int64_t row, std::int64_t at, const SequenceDocument& document,
+                  std::int64_t vocabulary, const SequencePlace& place) {
+  const std::int64_t n = static_cast<std::int64_t>(document.token.size());
+  require(at + n <= batch.positions, "{}: {} sequence {} has more than {} = {} tokens", place.of, place.part,
+          place.number, place.space, batch.positions);
+  require(document.label.empty() || document.label.size() == document.token.size(),
+          "{}: {} sequence {} has {} labels for {} tokens", place.of, place.part, place.number, document.label.size(),
+          n);
+  require(static_cast<std::int64_t>(document.value.size()) == n * batch.columns,
+          "{}: {} sequence {} has {} numbers for {} tokens, expected {} of each", place.of, place.part, place.number,
+          document.value.size(), n, batch.columns);
+  for (std::size_t t = 0; t < document.token.size(); ++t) {
+    const std::int32_t token = document.token[t], label = document.label.empty() ? -1 : document.label[t];
+    require(token >= 0 && token < vocabulary && label < vocabulary,
+            "{}: {} sequence {} has token {} and label {}, model.vocab_size is {}", place.of, place.part, place.number,
+            token, label, vocabulary);
+  }
+  put_document(batch, row, at, document);
+}
+
+}  // namespace
+
 void put_sequence(HostBatch& batch, std::int64_t row, const Sequence& sequence, std::int64_t vocabulary,
                   const SequencePlace& place) {
   std::int64_t at = 0;
+  std::vector<std::int64_t> at_space(batch.spaces.size(), 0);
   for (const SequenceDocument& document : sequence) {
-    const std::int64_t n = static_cast<std::int64_t>(document.token.size());
-    require(at + n <= batch.positions, "{}: {} sequence {} has more than data.sequence_length = {} tokens", place.of,
-            place.part, place.number, batch.positions);
-    require(document.label.empty() || document.label.size() == document.token.size(),
-            "{}: {} sequence {} has {} labels for {} tokens", place.of, place.part, place.number, document.label.size(),
-            n);
-    for (std::size_t t = 0; t < document.token.size(); ++t) {
-      const std::int32_t token = document.token[t], label = document.label.empty() ? -1 : document.label[t];
-      require(token >= 0 && token < vocabulary && label < vocabulary,
-              "{}: {} sequence {} has token {} and label {}, model.vocab_size is {}", place.of, place.part,
-              place.number, token, label, vocabulary);
+    require(document.spaces.size() == batch.spaces.size(),
+            "{}: {} sequence {} has documents of {} token spaces, the model has {}", place.of, place.part, place.number,
+            document.spaces.size() + 1, batch.spaces.size() + 1);
+    put_in_space(batch, row, at, document, vocabulary, place);
+    at += static_cast<std::int64_t>(document.token.size());
+    for (std::size_t i = 0; i < batch.spaces.size(); ++i) {
+      SequencePlace there = place;
+      there.space = "its token space";
+      require(!document.spaces[i].token.empty(), "{}: {} sequence {} has a document without a token in space {}",
+              place.of, place.part, place.number, i + 1);
+      put_in_space(batch.spaces[i], row, at_space[i], document.spaces[i], vocabulary, there);
+      at_space[i] += static_cast<std::int64_t>(document.spaces[i].token.size());
     }
-    put_document(batch, row, at, document);
-    at += n;
   }
 }
 
@@ -94,6 +136,13 @@ HostBatch take_positions(const HostBatch& whole, std::span<const PositionRun> ru
   take(whole.first, part.first);
   take(whole.valid, part.valid);
   take(whole.index, part.index);
+  part.columns = whole.columns;
+  for (std::int64_t s = 0; s < whole.sequences && whole.columns > 0; ++s) {
+    for (const PositionRun& run : runs) {
+      const auto begin = whole.value.begin() + (s * whole.positions + run.begin) * whole.columns;
+      part.value.insert(part.value.end(), begin, begin + run.count * whole.columns);
+    }
+  }
   return part;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <orthant/plan.h>
 #include <orthant/source.h>
 
 #include "core/data/batch.h"
@@ -14,9 +15,11 @@ namespace orthant {
 
 // A batch of padding: token 0, label -1, position 0, valid 0; `index` is set for sequences from `first` on.
 HostBatch padding_batch(std::int64_t first, std::int64_t count, std::int64_t positions);
+// The same in every token space of a model.
+HostBatch padding_batch(std::int64_t first, std::int64_t count, const std::vector<Space>& spaces);
 
-// Writes a document at position `at` of sequence `row`. Without labels, each token's is the next one, the last has
-// none. REQUIRES: it fits.
+// Writes a document at position `at` of sequence `row`, in this space alone. Without labels, each token's is the next
+// one, the last has none. REQUIRES: it fits.
 void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, const SequenceDocument& document);
 // document_of the tokens.
 void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span<const std::int32_t> tokens,
@@ -26,9 +29,10 @@ void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span
 struct SequencePlace {
   std::string of, part;
   std::int64_t number;
+  const char* space = "data.sequence_length";  // what says how many tokens there may be
 };
-// Writes a sequence's documents. Errors: Error for one that is longer than the batch's, or whose ids or labels are
-// outside the vocabulary.
+// Writes a sequence's documents, in every space. Errors: Error for one that is longer than the batch's, whose ids or
+// labels are outside the vocabulary, or that has not a token of each space and its numbers.
 void put_sequence(HostBatch& batch, std::int64_t row, const Sequence& sequence, std::int64_t vocabulary,
                   const SequencePlace& place);
 

@@ -2,6 +2,7 @@
 
 #include <orthant/error.h>
 
+#include "core/arch/links.h"
 #include "core/data/batch_builder.h"
 #include "core/data/epochs.h"
 
@@ -12,7 +13,7 @@ DealtSource::DealtSource(std::unique_ptr<Sequences> sequences, ValidationSets se
       sets_(std::move(sets)),
       seed_(settings.run.seed),
       batch_(settings.batch),
-      positions_(settings.data.sequence_length),
+      spaces_(spaces_of(settings)),
       vocabulary_(settings.model.vocab_size) {
   if (const auto n = sequences_->training_sequences(); n.has_value() && *n < 1) {
     throw ConfigError(fmt::format("{} has no sequence to train on", sequences_->name()));
@@ -22,7 +23,7 @@ DealtSource::DealtSource(std::unique_ptr<Sequences> sequences, ValidationSets se
 HostBatch DealtSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
   check_range("training", first, count, sequences_of_step(batch_, step));
   const std::int64_t begin = sequences_before(batch_, step) + first;
-  HostBatch batch = padding_batch(first, count, positions_);
+  HostBatch batch = padding_batch(first, count, spaces_);
   const std::optional<std::int64_t> epoch = sequences_->training_sequences();
   for (std::int64_t row = 0; row < count; ++row) {
     const std::int64_t number = number_in_epoch(seed_, begin + row, epoch);
@@ -33,7 +34,7 @@ HostBatch DealtSource::train(std::int64_t step, std::int64_t first, std::int64_t
 
 HostBatch DealtSource::validation(std::int64_t first, std::int64_t count) const {
   check_range("validation", first, count, validation_sequences());
-  HostBatch batch = padding_batch(first, count, positions_);
+  HostBatch batch = padding_batch(first, count, spaces_);
   for (std::int64_t row = 0; row < count; ++row) {
     put_sequence(batch, row, sequences_->validation(first + row), vocabulary_,
                  {sequences_->name(), "validation", first + row});

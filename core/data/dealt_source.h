@@ -1,6 +1,7 @@
 // DealtSource: sequences dealt to the steps of a run, as batches.
 #pragma once
 
+#include <orthant/plan.h>
 #include <orthant/settings.h>
 #include <orthant/source.h>
 
@@ -31,7 +32,7 @@ class DealtSource final : public BatchSource {
   ValidationSets sets_;
   std::uint64_t seed_;
   BatchSettings batch_;
-  std::int64_t positions_;
+  std::vector<Space> spaces_;
   std::int64_t vocabulary_;  // of the model
 };
 

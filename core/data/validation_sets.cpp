@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/arch/links.h"
 #include "core/data/batch_builder.h"
 #include "core/data/source.h"
 
@@ -135,13 +136,13 @@ class ValidationSets::Set final : public HeldOut {
       : name_(std::move(name)),
         part_("set " + name_),
         sequences_(std::move(sequences)),
-        positions_(settings.data.sequence_length),
+        spaces_(spaces_of(settings)),
         vocabulary_(settings.model.vocab_size) {}
   const std::string& name() const { return name_; }
   std::int64_t validation_sequences() const override { return sequences_->validation_sequences(); }
   HostBatch validation(std::int64_t first, std::int64_t count) const override {
     check_range(part_.c_str(), first, count, validation_sequences());
-    HostBatch batch = padding_batch(first, count, positions_);
+    HostBatch batch = padding_batch(first, count, spaces_);
     for (std::int64_t row = 0; row < count; ++row) {
       put_sequence(batch, row, sequences_->validation(first + row), vocabulary_,
                    {sequences_->name(), part_, first + row});
@@ -152,7 +153,8 @@ class ValidationSets::Set final : public HeldOut {
  private:
   std::string name_, part_;
   std::unique_ptr<Sequences> sequences_;
-  std::int64_t positions_, vocabulary_;  // of the model
+  std::vector<Space> spaces_;  // of the model
+  std::int64_t vocabulary_;    // likewise
 };
 
 ValidationSets::ValidationSets(const Settings& settings, bool may_write) {

@@ -35,6 +35,15 @@ inline void check_rotary(const char* operation, const Tensor& q, const Tensor& k
   }
 }
 
+// Which keys each of `rows` queries sees: [rows], or [2, rows].
+inline void check_seen(const char* operation, const Tensor& first, std::int64_t rows) {
+  if (first.defined()) {
+    require_dtype(operation, "first", first, {DType::i32});
+    require(first.elements() == rows || first.shape() == Shape({2, rows}),
+            "{}: 'first' has the shape {}, expected [{}] or [2, {}]", operation, first.shape(), rows, rows);
+  }
+}
+
 inline void check_heads(const char* operation, const AttentionShape& s) {
   require(s.head_dim > 0 && s.kv_heads > 0 && s.heads % s.kv_heads == 0,
           "{}: {} heads of {} channels cannot share {} KV heads", operation, s.heads, s.head_dim, s.kv_heads);
@@ -53,10 +62,7 @@ inline void check_attention(const char* operation, const Tensor& o, const Tensor
   require_tensor(operation, "v", v, q.dtype(), {rows, s.kv_heads * s.head_dim});
   require_tensor(operation, "o", o, q.dtype(), q.shape());
   require_tensor(operation, "lse", lse, DType::f32, {s.batch, s.heads, s.positions});
-  if (first.defined()) {
-    require_dtype(operation, "first", first, {DType::i32});
-    require_elements(operation, "first", first, rows);
-  }
+  check_seen(operation, first, rows);
 }
 
 // Gradients of `dtype`.
@@ -89,10 +95,7 @@ inline void check_block(const char* operation, const Tensor& lse, const Tensor& 
   require_tensor(operation, "lse", lse, DType::f32, {s.batch, s.heads, s.positions});
   require_tensor(operation, "q_position", q_position, DType::i32, {s.positions});
   require_tensor(operation, "k_position", k_position, DType::i32, {keys});
-  if (first.defined()) {
-    require_dtype(operation, "first", first, {DType::i32});
-    require_elements(operation, "first", first, s.batch * s.positions);
-  }
+  check_seen(operation, first, s.batch * s.positions);
 }
 
 inline void check_attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,

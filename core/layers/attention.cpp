@@ -176,6 +176,7 @@ AttentionShape Attention::shape(const StepContext& ctx) const {
   AttentionShape shape{
       ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_, 0, block_};
   shape.softcap = softcap_;
+  shape.space = shape.kv_space = ctx.space;
   return shape;
 }
 
@@ -287,7 +288,7 @@ Tensor Attention::normed_backward(const StepContext& ctx, const Tensor& d, const
 }
 
 Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
-  const Tensor x = ctx.plan.cross(attention_enter, n, ctx.stream);  // [T, d]
+  const Tensor x = ctx.cross(attention_enter, n);  // [T, d]
   auto [q, k, v] = project(ctx, x);
   Entered::save(ctx, n, x, saved);
   if (q_norm_.has_value()) {
@@ -297,14 +298,14 @@ Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved)
   if (query_scale_ != 1) {
     ctx.stream.scale(q, query_scale_);
   }
-  q = ctx.plan.cross(core_enter, q, ctx.stream);
-  k = ctx.plan.cross(core_enter, repeat_heads(k, kv_heads_, repeats_, ctx.stream), ctx.stream);
-  v = ctx.plan.cross(core_enter, repeat_heads(v, kv_heads_, repeats_, ctx.stream), ctx.stream);
+  q = ctx.cross(core_enter, q);
+  k = ctx.cross(core_enter, repeat_heads(k, kv_heads_, repeats_, ctx.stream));
+  v = ctx.cross(core_enter, repeat_heads(v, kv_heads_, repeats_, ctx.stream));
   Tensor o = ctx.plan.attention_core().forward(q, k, v, first_seen(ctx.batch, ctx.settings(), window_),
                                                sinks(ctx, false), shape(ctx), saved, ctx.stream);
-  o = ctx.plan.cross(core_leave, o, ctx.stream);  // [T, h c]
+  o = ctx.cross(core_leave, o);  // [T, h c]
   saved.push(o);
-  const Tensor y = ctx.plan.cross(attention_leave, linear(ctx, o, out_.weight()), ctx.stream);  // [T, d]
+  const Tensor y = ctx.cross(attention_leave, linear(ctx, o, out_.weight()));  // [T, d]
   if (out_bias_.has_value()) {
     add_bias(ctx, y, out_bias_->weight().view({1, y.dim(1)}));
   }
@@ -316,14 +317,14 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
   if (out_bias_.has_value()) {
     add_bias_backward(ctx, out_bias_->grad().view({1, dy.dim(1)}), dy);
   }
-  const Tensor dy_here = ctx.plan.cross_back(attention_leave, dy, ctx.stream);
+  const Tensor dy_here = ctx.cross_back(attention_leave, dy);
   Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.wanted_grad());
-  d_o = ctx.plan.cross_back(core_leave, d_o, ctx.stream);
+  d_o = ctx.cross_back(core_leave, d_o);
   AttentionCore::Gradients g = ctx.plan.attention_core().backward(d_o, first_seen(ctx.batch, ctx.settings(), window_),
                                                                   sinks(ctx, true), shape(ctx), saved, ctx.stream);
-  g.dv = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dv, ctx.stream), kv_heads_, repeats_, ctx.stream);
-  g.dk = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dk, ctx.stream), kv_heads_, repeats_, ctx.stream);
-  g.dq = ctx.plan.cross_back(core_enter, g.dq, ctx.stream);
+  g.dv = repeat_heads_backward(ctx.cross_back(core_enter, g.dv), kv_heads_, repeats_, ctx.stream);
+  g.dk = repeat_heads_backward(ctx.cross_back(core_enter, g.dk), kv_heads_, repeats_, ctx.stream);
+  g.dq = ctx.cross_back(core_enter, g.dq);
   if (query_scale_ != 1) {
     ctx.stream.scale(g.dq, query_scale_);
   }
@@ -332,7 +333,7 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
     g.dq = normed_backward(ctx, g.dq, *q_norm_, saved);
   }
   const Entered x(ctx, attention_enter, learns_projections(), saved);
-  return ctx.plan.cross_back(attention_enter, project_backward(ctx, {g.dq, g.dk, g.dv}, x), ctx.stream);
+  return ctx.cross_back(attention_enter, project_backward(ctx, {g.dq, g.dk, g.dv}, x));
 }
 
 }  // namespace orthant

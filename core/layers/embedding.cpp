@@ -19,7 +19,7 @@ Tensor TokenTable::rows(const StepContext& ctx, const Tensor& ids) const {
   const Tensor table = table_.weight();
   Tensor y = ctx.device().empty(ctx.compute(), {ids.dim(0), table.dim(1)});
   ctx.stream.embedding(y, table, ids, false, first_row());
-  y = ctx.plan.cross(embedding_leave, y, ctx.stream);
+  y = ctx.cross(embedding_leave, y);
   if (const double by = ctx.settings().model.embedding_scale; by != 1) {
     ctx.stream.scale(y, static_cast<float>(by));
   }
@@ -33,7 +33,7 @@ void TokenTable::add_gradient(const StepContext& ctx, const Tensor& dy, const Te
     ctx.stream.copy(d, dy);
     ctx.stream.scale(d, static_cast<float>(by));
   }
-  const Tensor dy_here = ctx.plan.cross_back(embedding_leave, d, ctx.stream);
+  const Tensor dy_here = ctx.cross_back(embedding_leave, d);
   if (table_.wants_grad()) {
     ctx.stream.embedding_backward(table_.grad(), dy_here, ids, first_row());
   }

@@ -16,11 +16,11 @@ Entered::Entered(const StepContext& ctx, Site site, bool read, Saved& saved) : m
   }
   Stream* const beside = ctx.sums.beside;
   if (beside == nullptr) {
-    x_ = ctx.plan.cross(site, before, main_);
+    x_ = ctx.plan.cross(site, before, main_, ctx.space);
     return;
   }
   beside->wait(main_.record());
-  x_ = ctx.plan.cross(site, before, *beside);
+  x_ = ctx.plan.cross(site, before, *beside, ctx.space);
   ready_ = beside->record();
 }
 

@@ -44,15 +44,15 @@ Tensor Ffn::activated(const StepContext& ctx, const Tensor& h) const {
 }
 
 Tensor Ffn::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
-  const Tensor x = ctx.plan.cross(ffn_enter, n, ctx.stream);  // [T, d]
-  const Tensor h = linear(ctx, x, in_.weight());              // [T, n]
+  const Tensor x = ctx.cross(ffn_enter, n);       // [T, d]
+  const Tensor h = linear(ctx, x, in_.weight());  // [T, n]
   const Tensor a = activated(ctx, h);
   Entered::save(ctx, n, x, saved);
   saved.push(h);
   if (ctx.recompute != Recompute::selective) {
     saved.push(a);
   }
-  return ctx.plan.cross(ffn_leave, linear(ctx, a, out_.weight()), ctx.stream);
+  return ctx.cross(ffn_leave, linear(ctx, a, out_.weight()));
 }
 
 Tensor Ffn::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
@@ -62,13 +62,13 @@ Tensor Ffn::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) con
   if (again) {
     a = activated(ctx, h);
   }
-  const Tensor dy_here = ctx.plan.cross_back(ffn_leave, dy, ctx.stream);
+  const Tensor dy_here = ctx.cross_back(ffn_leave, dy);
   const Entered x(ctx, ffn_enter, in_.wanted_grad().defined(), saved);
   const Tensor da = linear_backward(ctx, dy_here, a, out_.weight(), out_.wanted_grad());
   Tensor dh = ctx.device().empty(h.dtype(), h.shape());
   ctx.stream.activation_backward(dh, da, h, activation_);
   const Tensor dx = linear_backward(ctx, dh, x, in_.weight(), in_.wanted_grad());
-  return ctx.plan.cross_back(ffn_enter, dx, ctx.stream);
+  return ctx.cross_back(ffn_enter, dx);
 }
 
 }  // namespace orthant

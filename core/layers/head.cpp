@@ -16,7 +16,7 @@ HeadLayer::HeadLayer(const ParamStore& store, Plan& plan, const Link& link)
 }
 
 Tensor HeadLayer::normed(const StepContext& ctx, const Tensor& x, Saved& saved) const {
-  return ctx.plan.cross(head_enter, norm_.forward(ctx, x, saved), ctx.stream);
+  return ctx.cross(head_enter, norm_.forward(ctx, x, saved));
 }
 
 Tensor HeadLayer::logits(const StepContext& ctx, const Tensor& x, Saved& saved) const {
@@ -25,7 +25,7 @@ Tensor HeadLayer::logits(const StepContext& ctx, const Tensor& x, Saved& saved) 
 
 Bundle HeadLayer::forward(const StepContext& ctx, const Bundle& x, Saved& saved) {
   const Tensor h = norm_.forward(ctx, x.front(), saved);
-  const Tensor n = ctx.plan.cross(head_enter, h, ctx.stream);
+  const Tensor n = ctx.cross(head_enter, h);
   MatrixRows rows(ctx, output_, n, sequences_);
   Tensor dn;
   if (ctx.sums.objectives.empty()) {
@@ -37,7 +37,7 @@ Bundle HeadLayer::forward(const StepContext& ctx, const Bundle& x, Saved& saved)
     dn = run_objective(ctx, 0, rows);
   }
   if (ctx.training) {
-    saved.push(ctx.plan.cross_back(head_enter, dn, ctx.stream));
+    saved.push(ctx.cross_back(head_enter, dn));
   }
   return passes_ ? Bundle{h} : Bundle();
 }

@@ -104,7 +104,9 @@ LatentAttention::LatentAttention(const Parameters& parameters, const PartPlace& 
 }
 
 AttentionShape LatentAttention::shape(const StepContext& ctx) const {
-  return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_heads_, head_dim_, 0, block_};
+  AttentionShape shape{ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_heads_, head_dim_, 0, block_};
+  shape.space = shape.kv_space = ctx.space;
+  return shape;
 }
 
 // Of heads whose first `plain` channels stay, before those that are rotated.
@@ -156,8 +158,8 @@ LatentCore::Keys LatentAttention::widen(const StepContext& ctx, const Tensor& c,
   Stream& s = ctx.stream;
   const auto [k_nope, v] = split_heads(linear(ctx, c, kv_up_.weight()), heads_, nope_, v_head_dim_, s);
   const Tensor k = join_heads(k_nope, repeat_heads(k_rope, 1, heads_, s), heads_, nope_, rope_, s);
-  return {ctx.plan.cross(latent_core_enter, k, s),
-          ctx.plan.cross(latent_core_enter, join_heads(v, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, s), s)};
+  return {ctx.cross(latent_core_enter, k),
+          ctx.cross(latent_core_enter, join_heads(v, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, s))};
 }
 
 Tensor LatentAttention::attend(const StepContext& ctx, const Tensor& q, const Tensor& x, Saved& saved) const {
@@ -205,28 +207,28 @@ LatentAttention::Latent LatentAttention::latent_backward(const StepContext& ctx,
 }
 
 Tensor LatentAttention::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
-  const Tensor x = ctx.plan.cross(latent_enter, n, ctx.stream);  // [T, d]
+  const Tensor x = ctx.cross(latent_enter, n);  // [T, d]
   Entered::save(ctx, n, x, saved);
   Tensor q = queries(ctx, x, saved);
-  q = ctx.plan.cross(latent_core_enter, q, ctx.stream);
+  q = ctx.cross(latent_core_enter, q);
   Tensor o = attend(ctx, q, x, saved);
-  o = ctx.plan.cross(latent_core_leave, o, ctx.stream);  // [T, h c]
+  o = ctx.cross(latent_core_leave, o);  // [T, h c]
   o = split_heads(o, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream).first;
   saved.push(o);
-  return ctx.plan.cross(latent_leave, linear(ctx, o, out_.weight()), ctx.stream);
+  return ctx.cross(latent_leave, linear(ctx, o, out_.weight()));
 }
 
 Tensor LatentAttention::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
   const Tensor o = saved.pop();
-  const Tensor dy_here = ctx.plan.cross_back(latent_leave, dy, ctx.stream);
+  const Tensor dy_here = ctx.cross_back(latent_leave, dy);
   Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.wanted_grad());  // [T, h v]
   d_o = join_heads(d_o, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream);
-  d_o = ctx.plan.cross_back(latent_core_leave, d_o, ctx.stream);
+  d_o = ctx.cross_back(latent_core_leave, d_o);
   AttentionCore::Gradients g = ctx.plan.attention_core().backward(d_o, first_seen(ctx.batch, ctx.settings(), window_),
                                                                   {}, shape(ctx), saved, ctx.stream);
-  g.dv = ctx.plan.cross_back(latent_core_enter, g.dv, ctx.stream);
-  g.dk = ctx.plan.cross_back(latent_core_enter, g.dk, ctx.stream);
-  g.dq = ctx.plan.cross_back(latent_core_enter, g.dq, ctx.stream);
+  g.dv = ctx.cross_back(latent_core_enter, g.dv);
+  g.dk = ctx.cross_back(latent_core_enter, g.dk);
+  g.dq = ctx.cross_back(latent_core_enter, g.dq);
   const Latent d = latent_backward(ctx, g.dq, g.dk, g.dv, saved);
   const Tensor down = kv_down_.weight(), d_down = kv_down_.wanted_grad();
   const auto d_down_of = [&](std::int64_t first, std::int64_t rows) {
@@ -237,7 +239,7 @@ Tensor LatentAttention::backward(const StepContext& ctx, const Tensor& dy, Saved
   const Tensor dx = linear_backward(ctx, d.q, x, q.weight(), q.wanted_grad());
   ctx.stream.add(dx, linear_backward(ctx, d.kv, x, down.rows(0, kv_rank_), d_down_of(0, kv_rank_)));
   ctx.stream.add(dx, linear_backward(ctx, d.k_rope, x, down.rows(kv_rank_, rope_), d_down_of(kv_rank_, rope_)));
-  return ctx.plan.cross_back(latent_enter, dx, ctx.stream);
+  return ctx.cross_back(latent_enter, dx);
 }
 
 }  // namespace orthant

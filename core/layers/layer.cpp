@@ -4,6 +4,28 @@
 
 namespace orthant {
 
+StepContext StepContext::in(int other) const {
+  const auto of = [&](int number) {
+    return static_cast<double>(std::max<std::int64_t>(valid[static_cast<std::size_t>(number)], 1));
+  };
+  const float share = valid.empty() ? 1 : static_cast<float>(of(space) / of(other));
+  return {.plan = plan,
+          .stream = stream,
+          .batch = other == space ? batch : batch.spaces.at(static_cast<std::size_t>(other) - 1),
+          .sums = sums,
+          .step = step,
+          .lr = lr,
+          .capacity_share = capacity_share,
+          .micro_batch = micro_batch,
+          .space = other,
+          .recompute = recompute,
+          .training = training,
+          .loss_scale = loss_scale,
+          .aux_scale = aux_scale * share,
+          .z_scale = z_scale * share,
+          .valid = valid};
+}
+
 DType StepContext::compute() const {
   return compute_type(settings());
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <orthant/blocks.h>
 #include <orthant/model.h>
 #include <orthant/part.h>
 #include <orthant/plan.h>
@@ -56,8 +57,5 @@ inline void push(Saved& saved, Tensor t) {
 inline Tensor pop(Saved& saved) {
   return saved.pop();
 }
-
-// Dropout of a residual branch, keyed by global token; a no-op when not training or at rate 0.
-Tensor branch_dropout(const StepContext& ctx, Tensor y, std::uint32_t site);
 
 }  // namespace orthant

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "core/arch/links.h"
 #include "core/layers/head.h"
@@ -120,13 +121,15 @@ void count_as_activations(const Saved& saved) {
 void check(const Bundle& made, const Link& link, const char* does) {
   require(made.size() == link.passes.size(), "{} {} {} tensors: its link has {} slots", told(link), does, made.size(),
           link.passes.size());
+  std::map<int, std::int64_t> rows;  // of each token space
   for (std::size_t i = 0; i < made.size(); ++i) {
     const Slot& slot = link.passes[i];
+    const std::int64_t expected = rows.try_emplace(slot.space, made[i].defined() ? made[i].dim(0) : 0).first->second;
     require(made[i].defined() && made[i].shape().rank() == 2 && made[i].dim(1) == slot.columns &&
-                made[i].dim(0) == made[0].dim(0) && made[i].dtype() == slot.dtype,
-            "{} {} '{}': expected {} [{}, {}], found {} {}", told(link), does, slot.name, name_of(slot.dtype),
-            made[0].defined() ? made[0].dim(0) : 0, slot.columns,
-            made[i].defined() ? name_of(made[i].dtype()) : "nothing", made[i].defined() ? made[i].shape() : Shape{});
+                made[i].dim(0) == expected && made[i].dtype() == slot.dtype,
+            "{} {} '{}': expected {} [{}, {}], found {} {}", told(link), does, slot.name, name_of(slot.dtype), expected,
+            slot.columns, made[i].defined() ? name_of(made[i].dtype()) : "nothing",
+            made[i].defined() ? made[i].shape() : Shape{});
   }
 }
 

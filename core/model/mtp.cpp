@@ -53,12 +53,12 @@ Bundle MtpLayer::forward(const StepContext& ctx, const Bundle& from, Saved& save
   saved.push(joined);
   const Tensor y = block_.forward(ctx, {linear(ctx, joined, proj_.weight())}, saved).front();
   Tensor next = norm_.forward(ctx, y, saved);
-  const Tensor n = ctx.plan.cross(head_enter, next, ctx.stream);
+  const Tensor n = ctx.cross(head_enter, next);
   if (ctx.sums.objectives.size() > 1) {
     MatrixRows rows(ctx, output_, n);
     const Tensor dn = run_objective(ctx, 1, rows, depth_);
     if (ctx.training) {
-      saved.push(ctx.plan.cross_back(head_enter, dn, ctx.stream));
+      saved.push(ctx.cross_back(head_enter, dn));
     }
   }
   return passes_ ? Bundle{next} : Bundle();

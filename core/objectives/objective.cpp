@@ -70,13 +70,13 @@ const Objective& objective_of(const Settings& settings) {
   return settings.catalogue->get<Objective>(objective_name(settings));
 }
 
-HostBatch held_rows(const HostBatch& whole, const Plan& plan, Region region) {
+HostBatch held_rows(const HostBatch& whole, const Plan& plan, Region region, int space) {
   // Where nothing divides positions, a batch may have fewer than the plan's sequences.
   if (plan.axes_of(Dim::position, region).empty()) {
     return whole;
   }
   std::vector<PositionRun> runs;
-  for (const Range& run : plan.positions(region, plan.mesh().rank())) {
+  for (const Range& run : plan.positions(region, plan.mesh().rank(), space)) {
     runs.push_back({run.begin, run.count});
   }
   return take_positions(whole, runs);

@@ -9,11 +9,12 @@ namespace orthant {
 namespace {
 
 // What the rows of a micro-batch have to fit.
-void check_micro_batch(const Plan& plan, std::int64_t micro) {
-  const std::int64_t group = plan.settings().moe.group_tokens.written(), length = plan.settings().data.sequence_length;
+void check_micro_batch(const Plan& plan, std::int64_t micro, int space) {
+  const std::int64_t group = plan.settings().moe.group_tokens.written();
   // Rows of a micro-batch are numbered in 32 bits, choices of experts among them.
   const std::int64_t rows =
       std::numeric_limits<std::int32_t>::max() / std::max<std::int64_t>(plan.settings().moe.top_k, 1);
+  const std::int64_t length = plan.spaces()[static_cast<std::size_t>(space)].positions;
   if (micro > rows / length) {
     throw SettingError("batch.micro_batch",
                        fmt::format("a micro-batch of {} sequences of {} tokens is too large (at most {} tokens): set "
@@ -30,11 +31,7 @@ void check_micro_batch(const Plan& plan, std::int64_t micro) {
   const int rank = plan.mesh().rank();
   for (Region region : {Region::embedding, Region::norm, Region::attention, Region::attention_core, Region::ffn,
                         Region::router, Region::experts, Region::head}) {
-    std::int64_t held = 0;
-    for (const Range& run : plan.positions(region, rank)) {
-      held += run.count;
-    }
-    plan.rows(region, micro * held, rank);
+    plan.rows(region, micro * plan.held_positions(region, rank, space), rank);
   }
 }
 
@@ -49,7 +46,9 @@ BatchShare first_share(const Plan& plan) {
                     "not divide into micro-batches of batch.micro_batch = {}",
                     batch.sequences, range.count, micro));
   }
-  check_micro_batch(plan, micro);
+  for (int space = 0; space < static_cast<int>(plan.spaces().size()); ++space) {
+    check_micro_batch(plan, micro, space);
+  }
   return {range.begin, range.count, micro, static_cast<int>(range.count / micro)};
 }
 

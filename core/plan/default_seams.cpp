@@ -1,5 +1,9 @@
 #include "core/plan/default_seams.h"
 
+#include <map>
+#include <numeric>
+#include <vector>
+
 namespace orthant {
 namespace {
 
@@ -30,7 +34,13 @@ class LocalAttention final : public AttentionCore {
     Device& device = s.device();
     Tensor o = device.empty(q.dtype(), q.shape());  // [T, h c]
     Tensor lse = device.empty(DType::f32, {shape.batch, shape.heads, shape.positions});
-    s.attention(o, lse, q, k, v, first, shape);
+    if (shape.kv_space == shape.space) {
+      s.attention(o, lse, q, k, v, first, shape);
+    } else {
+      const Tensor wide = device.empty(DType::f32, q.shape());
+      s.attention_block(wide, lse, q, k, v, places(shape.positions, s), places(shape.kv_positions, s), first, shape);
+      s.cast(o, wide);
+    }
     if (sinks.weight.defined()) {
       s.attention_sinks(o, lse, sinks.weight, shape);
     }
@@ -52,9 +62,38 @@ class LocalAttention final : public AttentionCore {
     Device& device = s.device();
     Gradients g{device.empty(qkvo[0].dtype(), qkvo[0].shape()), device.empty(qkvo[1].dtype(), qkvo[1].shape()),
                 device.empty(qkvo[2].dtype(), qkvo[2].shape())};
-    s.attention_backward(g.dq, g.dk, g.dv, d_o, qkvo[0], qkvo[1], qkvo[2], qkvo[3], lse, first, shape);
+    if (shape.kv_space == shape.space) {
+      s.attention_backward(g.dq, g.dk, g.dv, d_o, qkvo[0], qkvo[1], qkvo[2], qkvo[3], lse, first, shape);
+      return g;
+    }
+    const Tensor* const narrow[] = {&g.dq, &g.dk, &g.dv};
+    Tensor wide[3];
+    for (int i = 0; i < 3; ++i) {
+      wide[i] = device.empty(DType::f32, qkvo[i].shape());
+      s.fill(wide[i], 0);
+    }
+    s.attention_block_backward(wide[0], wide[1], wide[2], d_o, qkvo[0], qkvo[1], qkvo[2], qkvo[3], lse,
+                               places(shape.positions, s), places(shape.kv_positions, s), first, shape);
+    for (int i = 0; i < 3; ++i) {
+      s.cast(*narrow[i], wide[i]);
+    }
     return g;
   }
+
+ private:
+  // i32 [positions]: 0, 1, ...
+  const Tensor& places(std::int64_t positions, Stream& s) {
+    Tensor& known = places_[positions];
+    if (!known.defined()) {
+      std::vector<std::int32_t> place(static_cast<std::size_t>(positions));
+      std::iota(place.begin(), place.end(), 0);
+      known = s.device().empty(DType::i32, {positions});
+      s.upload(known, place.data());
+    }
+    return known;
+  }
+
+  std::map<std::int64_t, Tensor> places_;
 };
 
 class MemoryStash final : public Stash {

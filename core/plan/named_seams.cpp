@@ -28,6 +28,12 @@ class NamedBoundary final : public Named<Boundary> {
   Tensor backward(Tensor dy, Stream& s) override {
     return call("cross a boundary back", [&] { return inner_->backward(std::move(dy), s); });
   }
+  Tensor forward_in(int space, Tensor x, Stream& s) override {
+    return call("cross a boundary", [&] { return inner_->forward_in(space, std::move(x), s); });
+  }
+  Tensor backward_in(int space, Tensor dy, Stream& s) override {
+    return call("cross a boundary back", [&] { return inner_->backward_in(space, std::move(dy), s); });
+  }
 };
 
 class NamedExchange final : public Named<TokenExchange> {

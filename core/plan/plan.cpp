@@ -18,7 +18,11 @@ struct Plan::BoundEntry {
 };
 
 Plan::Plan(const Settings& settings, Mesh& mesh, Device* device)
-    : settings_(settings), mesh_(mesh), device_(device), keepers_(std::make_unique<KeeperChain>()) {
+    : settings_(settings),
+      mesh_(mesh),
+      device_(device),
+      keepers_(std::make_unique<KeeperChain>()),
+      spaces_(spaces_of(settings)) {
   const std::vector<AxisSpec>& axes = mesh.axes();
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const AxisSpec& spec = axes[i];
@@ -125,19 +129,27 @@ Group& Plan::group(const std::string& purpose, const std::vector<int>& members) 
   return *groups_.back().second;
 }
 
-Tensor Plan::cross(Site site, Tensor x, Stream& s) const {
+Tensor Boundary::forward_in(int, Tensor x, Stream& s) {
+  return forward(std::move(x), s);
+}
+Tensor Boundary::backward_in(int, Tensor dy, Stream& s) {
+  return backward(std::move(dy), s);
+}
+
+Tensor Plan::cross(Site site, Tensor x, Stream& s, int space) const {
   for (const BoundEntry& entry : boundaries_) {
     if (entry.site == site) {
-      x = entry.boundary->forward(std::move(x), s);
+      x = space == 0 ? entry.boundary->forward(std::move(x), s) : entry.boundary->forward_in(space, std::move(x), s);
     }
   }
   return x;
 }
 
-Tensor Plan::cross_back(Site site, Tensor dy, Stream& s) const {
+Tensor Plan::cross_back(Site site, Tensor dy, Stream& s, int space) const {
   for (auto entry = boundaries_.rbegin(); entry != boundaries_.rend(); ++entry) {
     if (entry->site == site) {
-      dy = entry->boundary->backward(std::move(dy), s);
+      dy = space == 0 ? entry->boundary->backward(std::move(dy), s)
+                      : entry->boundary->backward_in(space, std::move(dy), s);
     }
   }
   return dy;

@@ -63,9 +63,8 @@ Range Plan::part(Dim dim, std::int64_t n, Region region, int rank) const {
   return range;
 }
 
-std::vector<Range> Plan::positions(Region region, int rank) const {
-  const std::int64_t length = settings_.data.sequence_length;
-  std::vector<Range> runs = {{0, length}};
+std::vector<Range> Plan::positions(Region region, int rank, int space) const {
+  std::vector<Range> runs = {{0, spaces_.at(static_cast<std::size_t>(space)).positions}};
   for (AxisId axis : axes_of(Dim::position, region)) {
     const AxisSpec& spec = spec_of(mesh_, axis);
     if (std::find(spec.splits.begin(), spec.splits.end(), Dim::position) == spec.splits.end()) {
@@ -102,6 +101,14 @@ std::vector<Range> Plan::positions(Region region, int rank) const {
     runs = std::move(next);
   }
   return runs;
+}
+
+std::int64_t Plan::held_positions(Region region, int rank, int space) const {
+  std::int64_t held = 0;
+  for (const Range& run : positions(region, rank, space)) {
+    held += run.count;
+  }
+  return held;
 }
 
 Range Plan::rows(Region region, std::int64_t tokens, int rank) const {

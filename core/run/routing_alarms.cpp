@@ -59,13 +59,12 @@ void RoutingAlarms::count_idle(const LayerCounters& counters) {
   }
 }
 
-std::string RoutingAlarms::wrong(Kind kind, const LayerCounters& counters, const LayerRouting& routing,
-                                 std::int64_t tokens) const {
+std::string RoutingAlarms::wrong(Kind kind, const LayerCounters& counters, const LayerRouting& routing) const {
   const std::int64_t all = std::accumulate(counters.load.begin(), counters.load.end(), std::int64_t{0});
   const auto experts = static_cast<std::int64_t>(counters.load.size());
   const int block = counters.block;
   if (kind == Kind::few) {
-    const double each = static_cast<double>(all) / static_cast<double>(std::max<std::int64_t>(tokens, 1));
+    const double each = static_cast<double>(all) / static_cast<double>(std::max<std::int64_t>(counters.tokens, 1));
     return each < far_too_few * experts_of_token_
                ? fmt::format("tokens choose {:.2g} experts each in block {}, where {:.3g} are reckoned with", each,
                              block, experts_of_token_)
@@ -136,7 +135,7 @@ std::vector<std::string> RoutingAlarms::after(const StepReport& report) {
     bool collapsed = false;
     count_idle(report.layers[i]);
     for (const Kind kind : {Kind::few, Kind::collapse, Kind::dead, Kind::auxiliary}) {
-      const std::string what = wrong(kind, report.layers[i], report.routing[i], report.tokens);
+      const std::string what = wrong(kind, report.layers[i], report.routing[i]);
       int& count = in_a_row_[{report.layers[i].block, kind}];
       count = what.empty() ? 0 : count + 1;
       const int wanted = kind == Kind::dead ? 1 : reports_to_begin;  // idle experts have been counted

@@ -35,7 +35,7 @@ class RoutingAlarms {
   enum class Kind { few, collapse, dead, auxiliary };
   void count_idle(const LayerCounters& counters);
   // What is wrong with a layer in this report; empty: nothing. A sentence without its end. After count_idle().
-  std::string wrong(Kind kind, const LayerCounters& counters, const LayerRouting& routing, std::int64_t tokens) const;
+  std::string wrong(Kind kind, const LayerCounters& counters, const LayerRouting& routing) const;
   std::string advice(Kind kind) const;
 
   const MoeSettings moe_;

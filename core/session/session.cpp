@@ -222,7 +222,9 @@ void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) 
       }
     });
   };
-  check([&] { plan.positions(Region::embedding, 0); });
+  for (int space = 0; space < static_cast<int>(plan.spaces().size()); ++space) {
+    check([&] { plan.positions(Region::embedding, 0, space); });
+  }
   const auto cut_alike = [](const ParamSpec& a, const ParamSpec& b) {
     return a.region == b.region && a.global == b.global && a.repeats == b.repeats &&
            a.expert.has_value() == b.expert.has_value() && std::equal(a.split, a.split + 2, b.split) &&
@@ -294,6 +296,7 @@ int check_layout(const Config& config) {
   std::vector<BatchShare> shares;
   collect(config, "default", refused, [&] { shares = batch_shares(session.plan()); });
   collect(config, "default", refused, [&] { check_routed_rows(session.plan()); });
+  collect(config, "default", refused, [&] { model_kind(config.settings).groups(session.plan()); });
   if (!session.plan().cut().empty()) {
     check_slices(config, session.plan(), refused);
   }

@@ -1,5 +1,6 @@
 #include "core/train/batch_feed.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/output.h"
@@ -30,11 +31,14 @@ const BatchShare& BatchFeed::share_of(std::int64_t step) const {
 
 StepLoad BatchFeed::read(std::int64_t step) const {
   const Phase phase(stream_, "batch");
-  StepLoad load{.step = step, .micro_batches = {}, .counts = std::vector<std::int64_t>(objectives_.counts(), 0)};
+  StepLoad load{.step = step,
+                .micro_batches = {},
+                .valid = std::vector<std::int64_t>(plan_.spaces().size(), 0),
+                .counts = std::vector<std::int64_t>(objectives_.counts(), 0)};
   const BatchShare& share = share_of(step);
   for (int m = 0; m < share.micro_batches; ++m) {
     load.micro_batches.push_back(source_.train(step, share.first + m * share.micro_batch, share.micro_batch));
-    load.valid += objectives_.count(load.micro_batches.back(), plan_, load.counts);
+    objectives_.count(load.micro_batches.back(), plan_, load.valid, load.counts);
   }
   return load;
 }
@@ -57,7 +61,7 @@ StepLoad BatchFeed::load(std::int64_t step) {
   StepLoad load = known ? std::move(ahead->load) : read(step);
   const Phase phase(stream_, "batch");
   sum_counts(load.valid, load.counts);
-  if (load.valid <= 0) {
+  if (load.valid.front() <= 0) {
     require_all_alive(tokens_, stream_);
     fail("step {} has no token", step);
   }
@@ -70,11 +74,12 @@ StepLoad BatchFeed::load(std::int64_t step) {
   return load;
 }
 
-void BatchFeed::sum_counts(std::int64_t& valid, std::vector<std::int64_t>& counts) {
-  counts.push_back(valid);
+void BatchFeed::sum_counts(std::vector<std::int64_t>& valid, std::vector<std::int64_t>& counts) {
+  const std::size_t of_objectives = counts.size();
+  counts.insert(counts.end(), valid.begin(), valid.end());
   all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
-  valid = counts.back();
-  counts.pop_back();
+  std::copy(counts.begin() + static_cast<std::ptrdiff_t>(of_objectives), counts.end(), valid.begin());
+  counts.resize(of_objectives);
 }
 
 }  // namespace orthant

@@ -18,8 +18,9 @@ namespace orthant {
 struct StepLoad {
   std::int64_t step = 0;
   std::vector<HostBatch> micro_batches;  // of this rank
-  // Of the global batch: tokens that are not padding, and what the objectives count (Objectives::counts).
-  std::int64_t valid = 0;
+  // Of the global batch: tokens that are not padding in each token space, and what the objectives count
+  // (Objectives::counts).
+  std::vector<std::int64_t> valid;
   std::vector<std::int64_t> counts;
 };
 
@@ -40,7 +41,7 @@ class BatchFeed {
 
   // This rank's counts of tokens that are not padding and of the objectives become those of all ranks that split
   // tokens. Collective over them.
-  void sum_counts(std::int64_t& valid, std::vector<std::int64_t>& counts);
+  void sum_counts(std::vector<std::int64_t>& valid, std::vector<std::int64_t>& counts);
 
  private:
   // Or what hindered it.

@@ -26,13 +26,16 @@ std::vector<int> line_of(const Plan& plan) {
 
 }  // namespace
 
-Executor::Executor(Plan& plan, Stream& stream, std::int64_t tokens)
+Executor::Executor(Plan& plan, Stream& stream, std::int64_t sequences)
     : plan_(plan),
       stream_(stream),
       stage_(plan.stage()),
       stages_(plan.stages()),
       pieces_(static_cast<int>(plan.cut().size()) - 1) {
-  set_tokens(tokens);
+  for (int space = 0; space < static_cast<int>(plan.spaces().size()); ++space) {
+    const std::int64_t held = plan.held_positions(Region::embedding, plan.mesh().rank(), space);
+    rows_.push_back(plan.rows(Region::norm, sequences * held).count);
+  }
   if (stages_ > 1) {
     connect("activations between stages", x_, true);
     connect("gradients between stages", dx_, false);
@@ -40,7 +43,7 @@ Executor::Executor(Plan& plan, Stream& stream, std::int64_t tokens)
 }
 
 void Executor::set_tokens(std::int64_t tokens) {
-  rows_ = plan_.rows(Region::norm, tokens).count;
+  rows_.front() = plan_.rows(Region::norm, tokens).count;
 }
 
 const std::vector<Slot>& Executor::alive(int piece) const {
@@ -132,7 +135,7 @@ void Executor::receive(Lane& lane, const Lane& back, Place place, int cut) {
   require(lane.in.group != nullptr, "the schedule receives at stage {}, which has no such neighbour", stage_);
   Bundle bundle;
   for (const Slot& slot : alive(cut)) {
-    bundle.push_back(plan_.device().empty(slot.dtype, {rows_, slot.columns}));
+    bundle.push_back(plan_.device().empty(slot.dtype, {rows_of(slot), slot.columns}));
     lane.in.group->recv(bundle.back(), lane.in.peer, stream_);
   }
   if (!lane.acknowledges.empty()) {
@@ -147,9 +150,10 @@ void Executor::receive(Lane& lane, const Lane& back, Place place, int cut) {
 
 // To the neighbouring piece: by message, or here where it is on the same stage.
 void Executor::hand_over(Lane& lane, Place from, int to_chunk, int cut, Bundle bundle) {
-  require(bundle.size() == alive(cut).size() && bundle.front().dim(0) == rows_,  // the rest is the model's to look at
-          "pieces hand over {} tensors of {} rows, but chunk {} gives {} of {}", alive(cut).size(), rows_, from.first,
-          bundle.size(), bundle.empty() ? 0 : bundle.front().dim(0));
+  const std::vector<Slot>& slots = alive(cut);
+  require(bundle.size() == slots.size() && bundle.front().dim(0) == rows_of(slots.front()),  // the rest is the model's
+          "pieces hand over {} tensors of {} rows, but chunk {} gives {} of {}", slots.size(), rows_of(slots.front()),
+          from.first, bundle.size(), bundle.empty() ? 0 : bundle.front().dim(0));
   if (stages_ > 1) {
     lane.leaving[from] = std::move(bundle);
   } else {

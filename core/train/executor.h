@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <orthant/model.h>
 #include <orthant/plan.h>
@@ -35,12 +36,12 @@ class StageWork {
 
 class Executor {
  public:
-  // Collective over the world; neighbouring stages exchange a first message. tokens: as set_tokens.
-  // REQUIRES: the plan is frozen, not dry.
-  Executor(Plan& plan, Stream& stream, std::int64_t tokens);
+  // Collective over the world; neighbouring stages exchange a first message. sequences: of one micro-batch.
+  // REQUIRES: the plan is frozen, not dry. Errors: LayoutError where their tokens do not divide.
+  Executor(Plan& plan, Stream& stream, std::int64_t sequences);
 
-  // Of one micro-batch of the runs that follow, those that this rank holds where no region cuts them. Errors:
-  // LayoutError where they do not divide.
+  // Of one micro-batch of the runs that follow, those of space 0 that this rank holds where no region cuts them.
+  // Errors: LayoutError where they do not divide.
   void set_tokens(std::int64_t tokens);
 
   // REQUIRES: the programs of all stages fit each other (core/plan/schedule_check.h). On return the stream is ordered
@@ -72,11 +73,12 @@ class Executor {
   int piece_of(int chunk) const { return chunk * stages_ + stage_; }
   // What is alive at the cut before a piece.
   const std::vector<Slot>& alive(int piece) const;
+  std::int64_t rows_of(const Slot& slot) const { return rows_[static_cast<std::size_t>(slot.space)]; }
 
   Plan& plan_;
   Stream& stream_;
   int stage_, stages_, pieces_;
-  std::int64_t rows_ = 0;  // of what travels
+  std::vector<std::int64_t> rows_;  // of what travels, in each token space
   Lane x_, dx_;
 };
 

@@ -9,10 +9,7 @@ namespace orthant {
 // What this rank holds of some whole sequences, on the plan's device.
 DeviceBatch upload(const HostBatch& whole, const Plan& plan, Stream& stream);
 
-// Of one micro-batch, those that this rank loads.
-std::int64_t micro_batch_tokens(const Plan& plan);
-
-// Fills up with sequences of padding.
-void pad_to(HostBatch& host, std::int64_t sequences);
+// Fills up with sequences of padding, in every token space.
+void pad_to(HostBatch& host, std::int64_t sequences, const std::vector<Space>& spaces);
 
 }  // namespace orthant

@@ -36,12 +36,19 @@ void Objectives::set_counts(std::vector<ObjectiveStep>& of, std::span<const std:
   }
 }
 
-std::int64_t Objectives::count(const HostBatch& whole, const Plan& plan, std::span<std::int64_t> counts) const {
+void Objectives::count(const HostBatch& whole, const Plan& plan, std::span<std::int64_t> valid,
+                       std::span<std::int64_t> counts) const {
   const HostBatch held = held_rows(whole, plan);
   for (const Place& place : places_) {
     place.objective->count(whole, held, plan, counts.subspan(place.first_count, place.counts));
   }
-  return std::count_if(held.valid.begin(), held.valid.end(), [](std::uint8_t v) { return v != 0; });
+  const auto tokens = [](const HostBatch& of) {
+    return std::count_if(of.valid.begin(), of.valid.end(), [](std::uint8_t v) { return v != 0; });
+  };
+  valid[0] += tokens(held);
+  for (std::size_t i = 1; i < valid.size(); ++i) {
+    valid[i] += tokens(held_rows(whole.spaces[i - 1], plan, Region::embedding, static_cast<int>(i)));
+  }
 }
 
 ObjectiveReport Objectives::report(std::span<const double> sums, std::span<const std::int64_t> counts,

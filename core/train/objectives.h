@@ -21,8 +21,10 @@ class Objectives {
   // counts: of the global batch.
   void set_counts(std::vector<ObjectiveStep>& of, std::span<const std::int64_t> counts) const;
 
-  // Adds what this rank has of a micro-batch to counts [counts()]. Returns its tokens that are not padding.
-  std::int64_t count(const HostBatch& whole, const Plan& plan, std::span<std::int64_t> counts) const;
+  // Adds what this rank has of a micro-batch to counts [counts()], and its tokens that are not padding to valid, of
+  // each token space.
+  void count(const HostBatch& whole, const Plan& plan, std::span<std::int64_t> valid,
+             std::span<std::int64_t> counts) const;
   // The head's loss, and all figures.
   ObjectiveReport report(std::span<const double> sums, std::span<const std::int64_t> counts, bool training) const;
 

@@ -97,9 +97,9 @@ void RoutingMeter::finish(Stream& s) {
 
 void RoutingMeter::read(StepReport& report, std::span<const double> numbers) const {
   const double greatest = std::log(static_cast<double>(std::max<std::int64_t>(plan_.settings().moe.columns(), 2)));
-  const double tokens = static_cast<double>(std::max<std::int64_t>(report.tokens, 1));
   for (std::size_t i = 0; i < report.layers.size(); ++i) {
     const LayerCounters& counters = report.layers[i];
+    const double tokens = static_cast<double>(std::max<std::int64_t>(counters.tokens, 1));
     const double* const sums = numbers.data() + i * 3;
     const double* const squares = numbers.data() + (report.layers.size() + i) * 3;
     LayerRouting& to = report.routing.emplace_back();

@@ -14,13 +14,15 @@
 
 namespace orthant {
 
-void StepReports::add_counters(StepReport& report, std::span<const std::int64_t> choices, std::int64_t valid) const {
+void StepReports::add_counters(StepReport& report, std::span<const std::int64_t> choices,
+                               std::span<const std::int64_t> valid) const {
   const MoeSettings& moe = plan_.settings().moe;
   const std::size_t experts = static_cast<std::size_t>(moe.experts);
   const bool by_chance = moe.experts > 0 && gate_of(plan_.settings()).config(plan_.settings()).second_by_chance;
   auto next = choices.begin();
   for (const Link* link : routed_links(plan_.links())) {
     LayerCounters layer{.block = link->block, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
+    layer.tokens = valid[static_cast<std::size_t>(link->space)];
     const auto dropped = next + moe.columns();
     layer.zero_choices = std::accumulate(next + moe.experts, dropped, std::int64_t{0});
     std::int64_t made = layer.zero_choices;
@@ -31,7 +33,7 @@ void StepReports::add_counters(StepReport& report, std::span<const std::int64_t>
     }
     next = dropped + moe.columns();
     // A choice that is not made is a drop where chance left it out; elsewhere the gate wanted fewer.
-    layer.choices = by_chance ? valid * moe.top_k : made;
+    layer.choices = by_chance ? layer.tokens * moe.top_k : made;
     layer.dropped_by_chance = layer.choices - made;
     report.layers.push_back(std::move(layer));
   }
@@ -52,11 +54,14 @@ StepReports::Done StepReports::finish(Stream& s) {
   StepReport report;
   report.step = load.step;
   report.lr = begun.lr;
-  report.tokens = load.valid;
+  report.tokens = load.valid.front();
   const std::vector<double> sums = begun.numbers.values<double>(0);
   const double squares = begun.numbers.values<double>(1).front();
-  const double routed_layers = static_cast<double>(std::max(routed_in(plan_.links()), 1));
-  const double routed = routed_layers * static_cast<double>(load.valid);
+  double routed = 0;  // tokens, of all layers together
+  for (const Link* link : routed_links(plan_.links())) {
+    routed += static_cast<double>(load.valid[static_cast<std::size_t>(link->space)]);
+  }
+  routed = std::max(routed, 1.0);
   const std::size_t own = static_cast<std::size_t>(objectives_.sums());
   ObjectiveReport learned = objectives_.report(std::span(sums).first(own), load.counts, true);
   report.loss = learned.loss;

@@ -42,7 +42,9 @@ class StepReports {
     double lr;
     Readback numbers;  // StepTotals::all, sum_squares, StepTotals::choices, RoutingMeter::numbers
   };
-  void add_counters(StepReport& report, std::span<const std::int64_t> choices, std::int64_t valid) const;
+  // valid: StepLoad::valid.
+  void add_counters(StepReport& report, std::span<const std::int64_t> choices,
+                    std::span<const std::int64_t> valid) const;
 
   const Plan& plan_;
   const Objectives& objectives_;

@@ -39,7 +39,7 @@ Teacher::Teacher(const Config& student, int rank, Communicator& communicator, De
     : config_(teacher_config(student)), session_(config_), stream_(stream) {
   session_.plan(rank, &communicator, &device);
   model_.emplace(plan(), stream, false);
-  executor_.emplace(plan(), stream, micro_batch_tokens(plan()));
+  executor_.emplace(plan(), stream, largest_share(plan()).micro_batch);
 }
 
 StepContext Teacher::context(const DeviceBatch& batch, int micro_batch) {

@@ -28,7 +28,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
       routing_(plan, ranks_),
       norm_(plan, model_.parameters(), stream),
       optimizer_(plan, model_.parameters(), stream),
-      executor_(plan, stream, micro_batch_tokens(plan)),
+      executor_(plan, stream, feed_.largest_share().micro_batch),
       observers_(plan.settings()),
       totals_(plan, objectives_, ranks_, teacher),
       reports_(plan, objectives_, routing_),
@@ -82,6 +82,7 @@ StepReport Trainer::finish() {
 StepReport Trainer::gradients(std::int64_t step, bool measure) {
   require(reports_.under_way() == 0, "internal error: gradients are asked for while a step is under way");
   StepLoad load = feed_.load(step);
+  last_valid_ = load.valid;
   routing_.begin(totals_.sums(), measure, stream_);
   enqueue(load, {}, false);
   reports_.begin(std::move(load), rates_of(step).lr, totals_, sum_squares_, stream_);
@@ -90,7 +91,7 @@ StepReport Trainer::gradients(std::int64_t step, bool measure) {
 }
 
 void Trainer::apply(std::int64_t step) {
-  update(step, last_.tokens, false);
+  update(step, last_valid_, false);
   complete(last_);
 }
 
@@ -157,7 +158,7 @@ void Trainer::run(const StepLoad& load, std::span<const DeviceBatch> batches, Ba
   executor_.run(program, work);
 }
 
-void Trainer::update(std::int64_t step, std::int64_t tokens, bool behind) {
+void Trainer::update(std::int64_t step, std::span<const std::int64_t> valid, bool behind) {
   const Phase phase(stream_, "optimizer");
   const StepSums& sums = totals_.sums();
   // NaN, where the step before was not finite, else 0: that one ends the run, if as many as may be are passed over.
@@ -173,16 +174,17 @@ void Trainer::update(std::int64_t step, std::int64_t tokens, bool behind) {
   stream_.clip_factor(factor_, sum_squares_, sums.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
   stream_.clip_factor(finite_, sum_squares_, sums.loss, 0);
   optimizer_.apply(factor_, finite_, at_end_of(step));
-  update_gates(tokens);
+  update_gates(valid);
 }
 
-void Trainer::update_gates(std::int64_t tokens) {
+void Trainer::update_gates(std::span<const std::int64_t> valid) {
   for (const GateState& state : model_.parameters().gate_states()) {
     if (state.learns) {
+      const Link& link = plan_.links()[static_cast<std::size_t>(state.layer)];
       const GateUpdate of{.state = state.value,
                           .loads = totals_.sums().choices,
-                          .routed = plan_.links()[static_cast<std::size_t>(state.layer)].routed,
-                          .tokens = tokens,
+                          .routed = link.routed,
+                          .tokens = valid[static_cast<std::size_t>(link.space)],
                           .factor = factor_};
       gate_of(plan_.settings()).update(of, plan_.settings(), stream_);
     }

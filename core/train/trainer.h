@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "core/train/batch_feed.h"
 #include "core/train/executor.h"
@@ -81,9 +82,9 @@ class Trainer {
   void enqueue(const StepLoad& load, std::span<const DeviceBatch> batches, bool updates);
   void run(const StepLoad& load, std::span<const DeviceBatch> batches, BackwardListener* listener);
   // behind: a step before this one is not finished. Where that one ends the run, nothing changes.
-  // tokens: of the global batch that are not padding.
-  void update(std::int64_t step, std::int64_t tokens, bool behind);
-  void update_gates(std::int64_t tokens);
+  // valid: StepLoad::valid.
+  void update(std::int64_t step, std::span<const std::int64_t> valid, bool behind);
+  void update_gates(std::span<const std::int64_t> valid);
   StepReport judge(StepReports::Done done);  // whether it may be, or counts as passed over
   void complete(StepReport& report);         // by what keepers and hooks say
 
@@ -108,13 +109,14 @@ class Trainer {
   StepTotals totals_;
   StepReports reports_;
   Validator validator_;
-  Tensor sum_squares_;            // f64 [1]
-  Tensor factor_;                 // f32 [1]
-  Tensor finite_;                 // f32 [1]: 1, NaN where the step is not finite
-  StepReport last_;               // of gradients()
-  std::int64_t passed_over_ = 0;  // steps in a row, up to the last one that was reported
-  std::int64_t enqueued_ = -1;    // the step whose gradients are there
-  int micro_batches_ = 0;         // of the step that began last; 0: none has
+  Tensor sum_squares_;                    // f64 [1]
+  Tensor factor_;                         // f32 [1]
+  Tensor finite_;                         // f32 [1]: 1, NaN where the step is not finite
+  StepReport last_;                       // of gradients()
+  std::vector<std::int64_t> last_valid_;  // of its batch
+  std::int64_t passed_over_ = 0;          // steps in a row, up to the last one that was reported
+  std::int64_t enqueued_ = -1;            // the step whose gradients are there
+  int micro_batches_ = 0;                 // of the step that began last; 0: none has
 };
 
 }  // namespace orthant

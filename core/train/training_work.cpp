@@ -17,7 +17,7 @@ DeviceBatch TrainingWork::batch(int micro_batch) {
 StepContext TrainingWork::context(const DeviceBatch& batch, int chunk, int micro_batch) {
   const MoeSettings& moe = plan_.settings().moe;
   const StepLoad& load = parts_.load;
-  const double valid = static_cast<double>(std::max<std::int64_t>(load.valid, 1));
+  const double valid = static_cast<double>(std::max<std::int64_t>(load.valid.front(), 1));
   return {.plan = plan_,
           .stream = stream_,
           .batch = batch,
@@ -30,7 +30,8 @@ StepContext TrainingWork::context(const DeviceBatch& batch, int chunk, int micro
           .training = true,
           .loss_scale = static_cast<float>(1.0 / static_cast<double>(load.counts.front())),
           .aux_scale = static_cast<float>(moe.aux_loss / valid),
-          .z_scale = static_cast<float>(moe.z_loss / valid)};
+          .z_scale = static_cast<float>(moe.z_loss / valid),
+          .valid = load.valid};
 }
 
 }  // namespace orthant

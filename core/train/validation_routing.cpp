@@ -1,6 +1,7 @@
 #include "core/train/validation_routing.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/arch/decoder.h"
@@ -28,12 +29,8 @@ std::uint32_t set_hash(const std::int32_t* expert, std::int64_t count) {
 
 }  // namespace
 
-ValidationRouting::ValidationRouting(const Plan& plan, Group& ranks) : plan_(plan), ranks_(ranks) {
-  for (const Link* link : routed_links(plan.links())) {
-    blocks_.push_back(link->block);
-  }
-  seen_.resize(blocks_.size());
-}
+ValidationRouting::ValidationRouting(const Plan& plan, Group& ranks)
+    : plan_(plan), ranks_(ranks), links_(routed_links(plan.links())), seen_(links_.size()) {}
 
 void ValidationRouting::begin() {
   const MoeSettings& moe = plan_.settings().moe;
@@ -48,8 +45,13 @@ void ValidationRouting::begin() {
 
 void ValidationRouting::loaded(int pass, const DeviceBatch& batch) {
   if (plan_.counts_tokens(Region::router, true)) {
-    pass_of_[batch.whole_valid.data()] = pass;
-    passes_[pass].valid = batch.whole_valid;
+    std::vector<Tensor>& valid = passes_[pass].valid;
+    valid = {batch.whole_valid};
+    std::transform(batch.spaces.begin(), batch.spaces.end(), std::back_inserter(valid),
+                   [](const DeviceBatch& space) { return space.whole_valid; });
+    for (const Tensor& of_space : valid) {
+      pass_of_[of_space.data()] = pass;
+    }
   }
 }
 
@@ -66,13 +68,17 @@ void ValidationRouting::passed(int pass, Stream& s) {
     return;
   }
   const Pass& of = found.mapped();
-  pass_of_.erase(of.valid.data());
-  std::vector<std::uint8_t> valid(static_cast<std::size_t>(of.valid.elements()));
-  s.download(valid.data(), of.valid);
+  std::vector<std::vector<std::uint8_t>> valid;  // of each token space
+  for (const Tensor& of_space : of.valid) {
+    pass_of_.erase(of_space.data());
+    valid.emplace_back(static_cast<std::size_t>(of_space.elements()));
+    s.download(valid.back().data(), of_space);
+  }
   for (const auto& [routed, expert] : of.expert) {
     std::vector<std::int32_t> host(static_cast<std::size_t>(expert.elements()));
     s.download(host.data(), expert);
-    add(seen_.at(static_cast<std::size_t>(routed)), pass, host, valid);
+    const std::size_t number = static_cast<std::size_t>(routed);
+    add(seen_.at(number), pass, host, valid.at(static_cast<std::size_t>(links_.at(number)->space)));
   }
 }
 
@@ -111,9 +117,9 @@ std::vector<ValidatedRouting> ValidationRouting::finish(Stream& s) {
   ++validations_;
   std::vector<ValidatedRouting> found;
   auto next = numbers.begin();
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+  for (std::size_t i = 0; i < links_.size(); ++i) {
     ValidatedRouting& to = found.emplace_back();
-    to.block = blocks_[i];
+    to.block = links_[i]->block;
     const double tokens = static_cast<double>(*next++), changed = static_cast<double>(*next++);
     if (validations_ > 1 && tokens > 0) {
       to.churn = changed / tokens;

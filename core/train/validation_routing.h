@@ -37,7 +37,7 @@ class ValidationRouting final : public RoutingTap {
 
  private:
   struct Pass {
-    Tensor valid;                  // u8 [T]
+    std::vector<Tensor> valid;     // of each token space u8 [T]
     std::map<int, Tensor> expert;  // by routed layer: i32 [T, K]
   };
   struct Layer {
@@ -49,7 +49,7 @@ class ValidationRouting final : public RoutingTap {
 
   const Plan& plan_;
   Group& ranks_;
-  std::vector<int> blocks_;  // of the routed ones
+  std::vector<const Link*> links_;  // the routed ones
   std::vector<Layer> seen_;
   std::map<const void*, int> pass_of_;  // by the memory of its `valid`
   std::map<int, Pass> passes_;

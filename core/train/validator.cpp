@@ -137,7 +137,7 @@ Validator::Measured Validator::measure(const HeldOut& set, int first_pass, Valid
   const Turns turns = turns_of(plan_);
   totals_.begin({}, stream_);
   std::vector<std::int64_t> counts(objectives_.counts(), 0);
-  std::int64_t valid = 0;
+  std::vector<std::int64_t> valid(plan_.spaces().size(), 0);
   auto read_pass = [&](int pass) {
     const std::int64_t first = (pass * turns.of + turns.mine) * per_pass;
     const std::int64_t real = std::clamp<std::int64_t>(all - first, 0, per_pass);
@@ -145,8 +145,7 @@ Validator::Measured Validator::measure(const HeldOut& set, int first_pass, Valid
     if (real > 0) {
       host = set.validation(first, real);
     }
-    host.positions = plan_.settings().data.sequence_length;
-    pad_to(host, per_pass);
+    pad_to(host, per_pass, plan_.spaces());
     return host;
   };
   // A reference reads what it is compared on: as many passes at once as the largest step has micro-batches, whose
@@ -170,7 +169,7 @@ Validator::Measured Validator::measure(const HeldOut& set, int first_pass, Valid
         teacher_->read(pass);
       }
       const HostBatch host = compared ? hosts[static_cast<std::size_t>(pass)] : read_pass(begin + pass);
-      valid += objectives_.count(host, plan_, counts);
+      objectives_.count(host, plan_, valid, counts);
       return upload(host, plan_, stream_);
     };
     ValidationWork work(plan_, model_, {sums, load_pass, first_pass + begin, routing}, stream_);
@@ -178,7 +177,7 @@ Validator::Measured Validator::measure(const HeldOut& set, int first_pass, Valid
   }
   sums.tap = training;
   feed_.sum_counts(valid, counts);
-  if (objectives_.over_sequences() && valid > 0) {
+  if (objectives_.over_sequences() && valid.front() > 0) {
     counts.front() = std::max<std::int64_t>(counts.front(), 1);  // 0 in a plan, whose ranks know of no others
   }
   totals_.sum_over_ranks(stream_);

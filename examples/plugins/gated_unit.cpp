@@ -30,20 +30,20 @@ class Unit final : public PartLayer {
         fault_(std::move(fault)) {}
 
   Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const override {
-    const Tensor x = ctx.plan.cross(enter, n, ctx.stream);  // [T, d]
-    const Tensor g = linear(ctx, x, gate_.weight());        // [T, f], as u and a
+    const Tensor x = ctx.cross(enter, n);             // [T, d]
+    const Tensor g = linear(ctx, x, gate_.weight());  // [T, f], as u and a
     const Tensor u = linear(ctx, x, up_.weight());
     const Tensor a = gated(ctx, g, u);
     for (const Tensor& t : {x, g, u}) {
       saved.push(t);
     }
     const Tensor y = linear(ctx, a, down_.weight());
-    return fault_ == "no_leave" ? y : ctx.plan.cross(leave, y, ctx.stream);
+    return fault_ == "no_leave" ? y : ctx.cross(leave, y);
   }
 
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const override {
     const Tensor u = saved.pop(), g = saved.pop(), x = saved.pop();
-    const Tensor dy_here = ctx.plan.cross_back(leave, dy, ctx.stream);
+    const Tensor dy_here = ctx.cross_back(leave, dy);
     const Tensor da = linear_backward(ctx, dy_here, gated(ctx, g, u), down_.weight(), down_.grad());
     // a = gelu(g) u: du = da gelu(g), dg = da u gelu'(g).
     const Tensor du = activated(ctx, g), dg = ctx.device().empty(g.dtype(), g.shape());
@@ -54,7 +54,7 @@ class Unit final : public PartLayer {
     ctx.stream.activation_backward(dg, da, g, activation());
     const Tensor dx = linear_backward(ctx, dg, x, gate_.weight(), gate_.grad());
     ctx.stream.add(dx, linear_backward(ctx, du, x, up_.weight(), up_.grad()));
-    return ctx.plan.cross_back(enter, dx, ctx.stream);
+    return ctx.cross_back(enter, dx);
   }
 
  private:

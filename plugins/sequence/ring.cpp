@@ -5,8 +5,8 @@ namespace {
 
 class Ring final : public AttentionCore {
  public:
-  Ring(Group& group, std::vector<std::vector<std::int32_t>> positions, Device* device)
-      : group_(group), positions_(std::move(positions)) {
+  Ring(Group& group, std::vector<Places> positions, Device* device)
+      : group_(group), positions_(std::move(positions)), position_(positions_.size()) {
     if (device != nullptr) {
       side_ = device->make_side_stream();
     }
@@ -16,6 +16,8 @@ class Ring final : public AttentionCore {
                  const AttentionShape& shape, Saved& saved, Stream& s) override {
     Device& device = s.device();
     place(s);
+    const std::vector<Tensor>& keys_at = position_.at(static_cast<std::size_t>(shape.kv_space));
+    const Tensor& queries_at = position_.at(static_cast<std::size_t>(shape.space))[own_rank()];
     Tensor o = device.empty(DType::f32, q.shape());  // [T, h c]
     Tensor lse = device.empty(DType::f32, {shape.batch, shape.heads, shape.positions});
     Tensor o_block = device.empty(DType::f32, q.shape()), lse_block = device.empty(DType::f32, lse.shape());
@@ -23,8 +25,8 @@ class Ring final : public AttentionCore {
     for (int step = 0; step < group_.size(); ++step) {
       const Shifted next = step + 1 < group_.size() ? shift(kv, s) : Shifted{};
       const bool own = step == 0;
-      s.attention_block(own ? o : o_block, own ? lse : lse_block, q, keys(kv), values(kv), position_[own_rank()],
-                        position_[origin(step)], first, shape);
+      s.attention_block(own ? o : o_block, own ? lse : lse_block, q, keys(kv), values(kv), queries_at,
+                        keys_at[origin(step)], first, shape);
       if (!own) {
         s.attention_merge(o, lse, o_block, lse_block, shape);
       }
@@ -50,6 +52,8 @@ class Ring final : public AttentionCore {
                      Saved& saved, Stream& s) override {
     Device& device = s.device();
     const Tensor lse = saved.pop(), o = saved.pop(), v = saved.pop(), k = saved.pop(), q = saved.pop();
+    const std::vector<Tensor>& keys_at = position_.at(static_cast<std::size_t>(shape.kv_space));
+    const Tensor& queries_at = position_.at(static_cast<std::size_t>(shape.space))[own_rank()];
     if (sinks.grad.defined()) {
       s.attention_sinks_backward(sinks.grad, d_o, o, lse, sinks.weight, shape);
     }
@@ -61,8 +65,8 @@ class Ring final : public AttentionCore {
       const Shifted next = step + 1 < group_.size() ? shift(kv, s) : Shifted{};
       Tensor share = device.empty(DType::f32, kv.shape());
       s.fill(share, 0);
-      s.attention_block_backward(dq, keys(share), values(share), d_o, q, keys(kv), values(kv), o, lse,
-                                 position_[own_rank()], position_[origin(step)], first, shape);
+      s.attention_block_backward(dq, keys(share), values(share), d_o, q, keys(kv), values(kv), o, lse, queries_at,
+                                 keys_at[origin(step)], first, shape);
       dkv = share;
       if (step > 0) {
         dkv = arrived(dkv_next, s);
@@ -88,9 +92,12 @@ class Ring final : public AttentionCore {
   }
 
   void place(Stream& s) {
-    for (std::size_t r = position_.size(); r < positions_.size(); ++r) {
-      position_.push_back(s.device().empty(DType::i32, {static_cast<std::int64_t>(positions_[r].size())}));
-      s.upload(position_.back(), positions_[r].data());
+    for (std::size_t space = 0; space < positions_.size(); ++space) {
+      std::vector<Tensor>& to = position_[space];
+      for (std::size_t r = to.size(); r < positions_[space].size(); ++r) {
+        to.push_back(s.device().empty(DType::i32, {static_cast<std::int64_t>(positions_[space][r].size())}));
+        s.upload(to.back(), positions_[space][r].data());
+      }
     }
   }
 
@@ -134,15 +141,14 @@ class Ring final : public AttentionCore {
   }
 
   Group& group_;
-  std::vector<std::vector<std::int32_t>> positions_;  // by rank of the group
-  std::vector<Tensor> position_;                      // the same on the device
+  std::vector<Places> positions_;
+  std::vector<std::vector<Tensor>> position_;  // the same on the device
   std::unique_ptr<Stream> side_;
 };
 
 }  // namespace
 
-std::unique_ptr<AttentionCore> make_ring(Group& group, std::vector<std::vector<std::int32_t>> positions,
-                                         Device* device) {
+std::unique_ptr<AttentionCore> make_ring(Group& group, std::vector<Places> positions, Device* device) {
   return std::make_unique<Ring>(group, std::move(positions), device);
 }
 

@@ -11,8 +11,9 @@
 
 namespace orthant::sequence {
 
-// positions[r]: the places in a sequence of the rows that rank r of the group holds. `device` may be null in a dry run.
-std::unique_ptr<AttentionCore> make_ring(Group& group, std::vector<std::vector<std::int32_t>> positions,
-                                         Device* device);
+// By rank of a group: the places in a sequence of the rows that it holds.
+using Places = std::vector<std::vector<std::int32_t>>;
+// positions: in each token space. `device` may be null in a dry run.
+std::unique_ptr<AttentionCore> make_ring(Group& group, std::vector<Places> positions, Device* device);
 
 }  // namespace orthant::sequence

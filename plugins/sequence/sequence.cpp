@@ -67,23 +67,25 @@ class Sequence final : public Plugin {
 
   void bind_ulysses(Plan& plan, Mesh& mesh) {
     refuse_what_does_not_divide(plan);
-    std::int64_t slice = 0;
-    for (const Range& run : plan.positions(Region::embedding, mesh.rank())) {
-      slice += run.count;
+    std::vector<std::int64_t> slices;
+    for (int space = 0; space < static_cast<int>(plan.spaces().size()); ++space) {
+      slices.push_back(plan.held_positions(Region::embedding, mesh.rank(), space));
     }
     Group& group = mesh.group(axis_);
-    plan.bind({Region::attention_core, Side::enter}, sequence::make_to_heads(group, slice), Dim::position);
-    plan.bind({Region::attention_core, Side::leave}, sequence::make_to_positions(group, slice), Dim::position);
+    plan.bind({Region::attention_core, Side::enter}, sequence::make_to_heads(group, slices), Dim::position);
+    plan.bind({Region::attention_core, Side::leave}, sequence::make_to_positions(group, slices), Dim::position);
   }
 
   void bind_ring(Plan& plan, Mesh& mesh) {
     Group& group = mesh.group(axis_);
-    std::vector<std::vector<std::int32_t>> positions;
-    for (int member : group.members()) {
-      std::vector<std::int32_t>& places = positions.emplace_back();
-      for (const Range& run : plan.positions(Region::attention_core, member)) {
-        for (std::int64_t i = 0; i < run.count; ++i) {
-          places.push_back(static_cast<std::int32_t>(run.begin + i));
+    std::vector<sequence::Places> positions(plan.spaces().size());
+    for (std::size_t space = 0; space < positions.size(); ++space) {
+      for (int member : group.members()) {
+        std::vector<std::int32_t>& places = positions[space].emplace_back();
+        for (const Range& run : plan.positions(Region::attention_core, member, static_cast<int>(space))) {
+          for (std::int64_t i = 0; i < run.count; ++i) {
+            places.push_back(static_cast<std::int32_t>(run.begin + i));
+          }
         }
       }
     }

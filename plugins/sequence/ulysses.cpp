@@ -35,26 +35,31 @@ Tensor gather_heads(Group& group, std::int64_t slice, const Tensor& x, Stream& s
 // Each direction is the other's adjoint: rows change place, and nothing is added.
 class Rearrange final : public Boundary {
  public:
-  Rearrange(Group& group, std::int64_t slice, bool to_heads) : group_(group), slice_(slice), to_heads_(to_heads) {}
-  Tensor forward(Tensor x, Stream& s) override { return to_heads_ ? to_heads(x, s) : to_positions(x, s); }
-  Tensor backward(Tensor dy, Stream& s) override { return to_heads_ ? to_positions(dy, s) : to_heads(dy, s); }
+  Rearrange(Group& group, std::vector<std::int64_t> slices, bool to_heads)
+      : group_(group), slices_(std::move(slices)), to_heads_(to_heads) {}
+  Tensor forward(Tensor x, Stream& s) override { return forward_in(0, std::move(x), s); }
+  Tensor backward(Tensor dy, Stream& s) override { return backward_in(0, std::move(dy), s); }
+  Tensor forward_in(int space, Tensor x, Stream& s) override { return rearranged(to_heads_, space, x, s); }
+  Tensor backward_in(int space, Tensor dy, Stream& s) override { return rearranged(!to_heads_, space, dy, s); }
 
  private:
-  Tensor to_heads(const Tensor& x, Stream& s) { return scatter_heads(group_, slice_, x, s); }
-  Tensor to_positions(const Tensor& x, Stream& s) { return gather_heads(group_, slice_, x, s); }
+  Tensor rearranged(bool to_heads, int space, const Tensor& x, Stream& s) {
+    const std::int64_t slice = slices_.at(static_cast<std::size_t>(space));
+    return to_heads ? scatter_heads(group_, slice, x, s) : gather_heads(group_, slice, x, s);
+  }
 
   Group& group_;
-  std::int64_t slice_;
+  std::vector<std::int64_t> slices_;  // in each token space
   bool to_heads_;
 };
 
 }  // namespace
 
-std::unique_ptr<Boundary> make_to_heads(Group& group, std::int64_t slice) {
-  return std::make_unique<Rearrange>(group, slice, true);
+std::unique_ptr<Boundary> make_to_heads(Group& group, std::vector<std::int64_t> slices) {
+  return std::make_unique<Rearrange>(group, std::move(slices), true);
 }
-std::unique_ptr<Boundary> make_to_positions(Group& group, std::int64_t slice) {
-  return std::make_unique<Rearrange>(group, slice, false);
+std::unique_ptr<Boundary> make_to_positions(Group& group, std::vector<std::int64_t> slices) {
+  return std::make_unique<Rearrange>(group, std::move(slices), false);
 }
 
 }  // namespace orthant::sequence

@@ -3,15 +3,16 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <orthant/plan.h>
 
 namespace orthant::sequence {
 
-// slice: positions of each sequence that a rank holds outside the core. T = sequences * slice.
+// slices: positions of each sequence that a rank holds outside the core, in each token space. T = sequences * slice.
 // positions -> heads: forward [T, columns] -> [T ranks, columns / ranks].
-std::unique_ptr<Boundary> make_to_heads(Group& group, std::int64_t slice);
+std::unique_ptr<Boundary> make_to_heads(Group& group, std::vector<std::int64_t> slices);
 // heads -> positions, the inverse, which is also the adjoint.
-std::unique_ptr<Boundary> make_to_positions(Group& group, std::int64_t slice);
+std::unique_ptr<Boundary> make_to_positions(Group& group, std::vector<std::int64_t> slices);
 
 }  // namespace orthant::sequence

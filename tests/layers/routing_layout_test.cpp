@@ -21,13 +21,13 @@ std::vector<std::int64_t> rows_of(const std::vector<RowRun>& runs) {
 }
 
 struct World {
-  explicit World(std::vector<AxisSpec> axes) {
+  explicit World(std::vector<AxisSpec> axes, std::int64_t length = 8) {
     for (const AxisSpec& axis : axes) {
       mesh.claim(axis);
     }
     mesh.freeze();
     mesh.place(0, nullptr);
-    settings.data.sequence_length = 8;
+    settings.data.sequence_length = length;
     settings.moe.experts = 4;
     plan = std::make_unique<Plan>(settings, mesh, nullptr);
   }
@@ -68,8 +68,7 @@ TEST(HeldRows, OfRunsOfSlices) {
 }
 
 TEST(HeldRows, ThatDoNotDivideAreRefused) {
-  World w({routed});
-  w.settings.data.sequence_length = 7;
+  World w({routed}, 7);
   EXPECT_THROW(held_rows(*w.plan, Region::router, 1, 0), LayoutError);
 }
 

@@ -66,10 +66,11 @@ struct BlockCase {
   DType dtype;
   Cut cut;
   std::int64_t ranks;
+  bool both = false;  // a token sees what comes after it too, of its document or sequence
 };
 
 struct Whole {
-  Values q, k, v, d_o, first;
+  Values q, k, v, d_o, first;  // first [T], [2, T] or empty
 };
 
 struct Result {
@@ -85,10 +86,29 @@ Whole make_whole(OpContext& c, const BlockCase& a) {
   w.k = c.normal(a.dtype, {rows, s.kv_heads * s.head_dim}, 1.5).values;
   w.v = c.normal(a.dtype, {rows, s.kv_heads * s.head_dim}, 1).values;
   w.d_o = c.normal(a.dtype, {rows, s.heads * s.head_dim}, 1).values;
-  for (std::int64_t t = 0; t < rows && a.packed; ++t) {
-    w.first.push_back(static_cast<double>(t % s.positions / 5 * 5));
+  for (std::int64_t t = 0; t < rows && (a.packed || a.both); ++t) {
+    w.first.push_back(static_cast<double>(a.packed ? t % s.positions / 5 * 5 : 0));
+  }
+  for (std::int64_t t = 0; t < rows && a.both; ++t) {
+    const std::int64_t end = a.packed ? t % s.positions / 5 * 5 + 5 : s.positions;
+    w.first.push_back(static_cast<double>(std::min(end, s.positions) - 1));
   }
   return w;
+}
+
+// Of the tokens at some places of each sequence: [T_q], [2, T_q] or undefined.
+Tensor seen_at(OpContext& c, const Values& first, const Places& places, const AttentionShape& s) {
+  const std::size_t tokens = static_cast<std::size_t>(s.batch * s.positions);
+  Values held;
+  for (std::size_t at = 0; at < first.size(); at += tokens) {
+    const auto begin = first.begin() + static_cast<std::ptrdiff_t>(at);
+    const Values rows = rows_at({begin, begin + static_cast<std::ptrdiff_t>(tokens)}, places, s.batch, s.positions, 1);
+    held.insert(held.end(), rows.begin(), rows.end());
+  }
+  const std::int64_t rows = s.batch * static_cast<std::int64_t>(places.size());
+  return first.empty()           ? Tensor{}
+         : first.size() > tokens ? c.input(DType::i32, {2, rows}, held).tensor
+                                 : c.input(DType::i32, {rows}, held).tensor;
 }
 
 // What a ring of ranks computes, one rank and one block after another.
@@ -116,10 +136,7 @@ Result run_blocks(OpContext& c, const BlockCase& a, const Whole& w) {
     const Shape shape{s.batch * block.positions, wide}, sums{s.batch, s.heads, block.positions};
     const Tensor q = c.input(a.dtype, shape, rows_at(w.q, places, s.batch, s.positions, wide)).tensor;
     const Tensor d_o = c.input(a.dtype, shape, rows_at(w.d_o, places, s.batch, s.positions, wide)).tensor;
-    Tensor first;
-    if (a.packed) {
-      first = c.input(DType::i32, {shape[0]}, rows_at(w.first, places, s.batch, s.positions, 1)).tensor;
-    }
+    const Tensor first = seen_at(c, w.first, places, s);
     const Tensor o = c.constant(DType::f32, shape, 0).tensor, lse = c.constant(DType::f32, sums, -infinity).tensor;
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const Keys& other = keys[(r + i) % keys.size()];
@@ -166,7 +183,9 @@ TEST(AttentionBlock, EveryCutGivesTheWhole) {
             BlockCase{{1, 16, 2, 2, 5}, false, DType::bf16, cut, 4},
             BlockCase{{2, 40, 4, 2, 64}, true, DType::bf16, cut, 2},
             BlockCase{{2, 260, 2, 1, 20}, true, DType::f32, cut, 2},
-            BlockCase{{1, 400, 2, 2, 32}, false, DType::f32, cut, 3}}) {
+            BlockCase{{1, 400, 2, 2, 32}, false, DType::f32, cut, 3},
+            BlockCase{{2, 9, 4, 2, 8}, true, DType::f32, cut, 2, true},
+            BlockCase{{1, 200, 2, 1, 32}, false, DType::bf16, cut, 2, true}}) {
         const AttentionShape& s = a.shape;
         const std::string name =
             fmt::format("cut {} of {} for {} {}", static_cast<int>(cut), s.positions, a.ranks, name_of(a.dtype));
@@ -183,7 +202,9 @@ TEST(AttentionBlock, EveryCutGivesTheWhole) {
         const Shape wide{rows, s.heads * s.head_dim}, narrow{rows, s.kv_heads * s.head_dim};
         const Tensor q = c.input(a.dtype, wide, w.q).tensor, k = c.input(a.dtype, narrow, w.k).tensor;
         const Tensor v = c.input(a.dtype, narrow, w.v).tensor, d_o = c.input(a.dtype, wide, w.d_o).tensor;
-        const Tensor first = a.packed ? c.input(DType::i32, {rows}, w.first).tensor : Tensor{};
+        Places all(static_cast<std::size_t>(s.positions));
+        std::iota(all.begin(), all.end(), 0);
+        const Tensor first = seen_at(c, w.first, all, s);
         const Tensor o_whole = c.poisoned(a.dtype, wide), dq = c.poisoned(a.dtype, wide);
         const Tensor dk = c.poisoned(a.dtype, narrow), dv = c.poisoned(a.dtype, narrow);
         const Tensor lse_whole = c.poisoned(DType::f32, {s.batch, s.heads, s.positions});
@@ -201,7 +222,7 @@ TEST(AttentionBlock, EveryCutGivesTheWhole) {
 TEST(AttentionBlock, GradientsAgainstFiniteDifferences) {
   on_every_device([](OpContext& c) {
     for (const bool packed : {false, true}) {
-      const BlockCase a{{1, 14, 2, 1, 3}, packed, DType::f32, Cut::zigzag, 2};
+      const BlockCase a{{1, 14, 2, 1, 3}, packed, DType::f32, Cut::zigzag, 2, packed};
       const Whole w = make_whole(c, a);
       const Result got = run_blocks(c, a, w);
       const auto loss = [&](const Values& q, const Values& k, const Values& v) {
@@ -306,6 +327,12 @@ TEST(AttentionBlock, RefusesWhatDoesNotFit) {
                Error);
   EXPECT_THROW(c.stream().attention_merge(o, lse, k, lse, s), Error);
   EXPECT_THROW(c.stream().attention(o, lse, q, k, k, {}, s), Error);  // as many keys as queries there
+  const Tensor three = c.input(DType::i32, {3}, {0, 0, 0}).tensor;
+  EXPECT_THROW(c.stream().attention_block(o, lse, q, k, k, q_position, k_position, three, s), Error);
+  AttentionShape whole = s;
+  whole.kv_positions = 0;
+  const Tensor keys = c.poisoned(DType::f32, {2, 4}), before = c.input(DType::i32, {2, 2}, {0, 1, 0, 0}).tensor;
+  EXPECT_THROW(c.stream().attention(o, lse, q, keys, keys, before, whole), Error);  // a token sees itself
 }
 
 }  // namespace

@@ -96,7 +96,8 @@ inline void rotate(double* head, const RotaryShape& s, double position) {
   }
 }
 
-// Causal attention with whole rows of scores. first empty: all 0. lse may be null.
+// Attention with whole rows of scores, causal; first empty: all 0. first [2, T]: each token sees [first, last]. lse may
+// be null.
 inline Values attention(const Values& q, const Values& k, const Values& v, const Values& first, const AttentionShape& s,
                         Values* lse) {
   const std::int64_t c = s.head_dim, group = s.heads / s.kv_heads;
@@ -108,10 +109,12 @@ inline Values attention(const Values& q, const Values& k, const Values& v, const
     for (std::int64_t h = 0; h < s.heads; ++h) {
       for (std::int64_t i = 0; i < s.positions; ++i) {
         const std::int64_t t = b * s.positions + i;
+        const std::int64_t tokens = s.batch * s.positions, given = static_cast<std::int64_t>(first.size());
         const std::int64_t begin = first.empty() ? 0 : static_cast<std::int64_t>(at(first, t));
+        const std::int64_t last = given > tokens ? static_cast<std::int64_t>(at(first, tokens + t)) : i;
         Values score;
         double top = -std::numeric_limits<double>::infinity(), sum = 0;
-        for (std::int64_t j = begin; j <= i; ++j) {
+        for (std::int64_t j = begin; j <= last; ++j) {
           double dot = 0;
           for (std::int64_t e = 0; e < c; ++e) {
             dot += at(q, (t * s.heads + h) * c + e) * at(k, ((b * s.positions + j) * s.kv_heads + h / group) * c + e);
@@ -123,7 +126,7 @@ inline Values attention(const Values& q, const Values& k, const Values& v, const
         for (const double x : score) {
           sum += std::exp(x - top);
         }
-        for (std::int64_t j = begin; j <= i; ++j) {
+        for (std::int64_t j = begin; j <= last; ++j) {
           const double p = std::exp(at(score, j - begin) - top) / sum;
           for (std::int64_t e = 0; e < c; ++e) {
             at(o, (t * s.heads + h) * c + e) += p * at(v, ((b * s.positions + j) * s.kv_heads + h / group) * c + e);

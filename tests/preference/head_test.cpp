@@ -39,7 +39,7 @@ HostBatch batch_of(const Case& c) {
   HostBatch batch;
   batch.sequences = 3;
   batch.positions = c.positions;
-  pad_to(batch, 3);
+  pad_to(batch, 3, {{.name = "tokens", .positions = batch.positions}});
   for (std::int64_t s = 0; s < 2; ++s) {
     const std::int64_t cut = c.positions / 2 - s;  // where the rejected one begins
     for (std::int64_t p = 0; p < c.positions - s; ++p) {

@@ -16,7 +16,8 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 struct Case {
   const char* name;
   AttentionShape shape;
-  Values first, q_position, k_position;  // first [T_q], q_position [positions], k_position [keys]; empty: none
+  Values first, q_position,
+      k_position;  // first [T_q] or [2, T_q], q_position [positions], k_position [keys]; empty: none
   // A query and a key that it does not see and that is equal to it: the weight would be large. -1: none.
   std::int64_t blind_query = -1, hidden_key = -1;
   std::int64_t keys() const { return shape.kv_positions == 0 ? shape.positions : shape.kv_positions; }
@@ -56,7 +57,11 @@ Results reference(const Case& a, const Values& q, const Values& k, const Values&
     for (std::int64_t h = 0; h < s.heads; ++h) {
       for (std::int64_t i = 0; i < s.positions; ++i) {
         const std::int64_t t = b * s.positions + i, row = (t * s.heads + h) * c;
-        const double last = a.q_position.empty() ? static_cast<double>(i) : at(a.q_position, i);
+        const std::int64_t tokens = s.batch * s.positions;
+        const bool both = static_cast<std::int64_t>(a.first.size()) > tokens;
+        const double last = both                   ? at(a.first, tokens + t)
+                            : a.q_position.empty() ? static_cast<double>(i)
+                                                   : at(a.q_position, i);
         const double first = a.first.empty() ? 0 : at(a.first, t);
         const auto place = [&](std::int64_t j) {
           return a.k_position.empty() ? static_cast<double>(j) : at(a.k_position, j);
@@ -104,6 +109,17 @@ Values documents(const AttentionShape& s, const std::vector<std::int64_t>& ends)
   return first;
 }
 
+// The whole documents, [2, T].
+Values both_ways(const AttentionShape& s, std::vector<std::int64_t> ends) {
+  Values seen = documents(s, ends);
+  ends.push_back(s.positions);
+  for (std::int64_t t = 0; t < s.batch * s.positions; ++t) {
+    const auto end = std::find_if(ends.begin(), ends.end(), [&](std::int64_t e) { return e > t % s.positions; });
+    seen.push_back(static_cast<double>(*end - 1));
+  }
+  return seen;
+}
+
 Values window(const AttentionShape& s, std::int64_t length) {
   Values first;
   for (std::int64_t t = 0; t < s.batch * s.positions; ++t) {
@@ -127,7 +143,9 @@ std::vector<Case> whole_sequences() {
           {"80 channels, a window shorter than a tile", odd, window(odd, 5), {}, {}},
           {"the widest heads", {1, 77, 2, 1, 256}, {}, {}, {}},
           {"heads of a part and a bit, documents", parts, documents(parts, {33, 64}), {}, {}},
-          {"sequences of different documents", several, own, {}, {}}};
+          {"sequences of different documents", several, own, {}, {}},
+          {"both ways", grouped, both_ways(grouped, {}), {}, {}},
+          {"both ways in documents", odd, both_ways(odd, {3, 64}), {}, {}}};
 }
 
 // A rank's rows: runs of `run` places each, from these on.
@@ -158,11 +176,16 @@ std::vector<Case> ring_blocks() {
   for (std::int64_t t = 0; t < 180; ++t) {
     document[t] = t % 90 < 45 ? 0 : 60;
   }
+  const AttentionShape source{1, 70, 2, 1, 64, 101};
+  Values of_source(140, 0.0);
+  std::fill(of_source.begin() + 70, of_source.end(), 79.0);
+  of_source[70 + 4] = -1;  // this query sees nothing
   return {{"zig-zag slices, documents", zigzag, document, runs({45, 90}, 45), runs({0, 135}, 45)},
           {"keys in any order, rows without one", uneven, first, runs({31}, 70), shuffled},
           {"the last key of a tile hidden from a query", corner, {}, runs({126}, 128), runs({0}, 128), 0, 127},
           {"the first key of a tile hidden from a query", corner, one_less, runs({127}, 128), runs({0}, 128), 5, 0},
-          {"keys of later places alone", later, {}, runs({0}, 40), runs({40}, 33)}};
+          {"keys of later places alone", later, {}, runs({0}, 40), runs({40}, 33)},
+          {"a source of 80 keys and padding", source, of_source, runs({0}, 70), runs({0}, 101)}};
 }
 
 struct Tensors {
@@ -188,7 +211,8 @@ Tensors make_tensors(OpContext& c, const Case& a) {
           k,
           c.normal(DType::bf16, narrow, 1),
           c.normal(DType::bf16, wide, 1),
-          places(a.first),
+          static_cast<std::int64_t>(a.first.size()) > wide[0] ? c.input(DType::i32, {2, wide[0]}, a.first).tensor
+                                                              : places(a.first),
           places(a.q_position),
           places(a.k_position)};
 }

@@ -1,4 +1,4 @@
-// Causal attention of whole sequences; see attention_tiles.h for how.
+// Attention of whole sequences; see attention_tiles.h for how.
 #include <vector>
 
 #include "core/device/attention_check.h"
@@ -11,19 +11,20 @@ namespace {
 
 using namespace attention_tiles;
 
-void check_first(const char* operation, const Tensor& first, const AttentionShape& s) {
-  for (std::int64_t t = 0; first.defined() && t < first.elements(); ++t) {
-    const std::int32_t value = first.as<std::int32_t>()[t];
-    require(value >= 0 && value <= t % s.positions, "{}: first[{}] is {}, expected a position in [0, {}]", operation, t,
-            value, t % s.positions);
-  }
-}
-
-// The keys that each token sees: [first, itself].
-std::vector<KeyRange> causal_ranges(const Tensor& first, const AttentionShape& s) {
-  std::vector<KeyRange> ranges(s.batch * s.positions);
-  for (std::int64_t t = 0; t < s.batch * s.positions; ++t) {
-    ranges[t] = {first.defined() ? first.as<std::int32_t>()[t] : 0, t % s.positions + 1};
+// The keys that each token sees: [first, itself], or [first, last].
+std::vector<KeyRange> ranges_of(const char* operation, const Tensor& first, const AttentionShape& s) {
+  const std::int64_t tokens = s.batch * s.positions;
+  const std::int32_t* const given = first.defined() ? first.as<std::int32_t>() : nullptr;
+  const std::int32_t* const last = given != nullptr && first.rank() == 2 ? given + tokens : nullptr;
+  std::vector<KeyRange> ranges(static_cast<std::size_t>(tokens));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int64_t most = last == nullptr ? t % s.positions : s.positions - 1;
+    const std::int64_t begin = given == nullptr ? 0 : given[t], end = last == nullptr ? most : last[t];
+    require(begin >= 0 && begin <= most, "{}: first[{}] is {}, expected a position in [0, {}]", operation, t, begin,
+            most);
+    require(end >= begin && end <= most, "{}: last[{}] is {}, expected a position in [{}, {}]", operation, t, end,
+            begin, most);
+    ranges[static_cast<std::size_t>(t)] = {begin, end + 1};
   }
   return ranges;
 }
@@ -58,9 +59,8 @@ void look_ahead(Ahead<T>& ahead, std::initializer_list<const Tensor*> of_queries
 void CpuStream::attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& first, const AttentionShape& shape) {
   check_attention("attention", o, lse, q, k, v, first, shape);
-  check_first("attention", first, shape);
   const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
-  const std::vector<KeyRange> ranges = causal_ranges(first, shape);
+  const std::vector<KeyRange> ranges = ranges_of("attention", first, shape);
   with_float_type(q.dtype(), [&](auto type) {
     using T = decltype(type);
     for_tasks<Forward<T>>(threads_, shape, [&](Forward<T>& state, std::int64_t sequence, std::int64_t kv) {
@@ -84,9 +84,8 @@ void CpuStream::attention_backward(const Tensor& dq, const Tensor& dk, const Ten
                                    const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                    const Tensor& lse, const Tensor& first, const AttentionShape& shape) {
   check_attention_backward(dq, dk, dv, d_o, q, k, v, o, lse, first, shape);
-  check_first("attention_backward", first, shape);
   const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
-  const std::vector<KeyRange> ranges = causal_ranges(first, shape);
+  const std::vector<KeyRange> ranges = ranges_of("attention_backward", first, shape);
   with_float_type(q.dtype(), [&](auto type) {
     using T = decltype(type);
     for_tasks<Backward<T>>(threads_, shape, [&](Backward<T>& state, std::int64_t sequence, std::int64_t kv) {

@@ -28,8 +28,12 @@ struct BlockView {
       return std::partition_point(order.begin(), order.end(), [&](std::int32_t j) { return !is_past(place[j]); }) -
              order.begin();
     };
-    for (std::int64_t t = 0; t < s.batch * s.positions; ++t) {
-      const std::int32_t lowest = first.defined() ? first.as<std::int32_t>()[t] : 0, highest = own[t % s.positions];
+    const std::int64_t tokens = s.batch * s.positions;
+    const std::int32_t* const given = first.defined() ? first.as<std::int32_t>() : nullptr;
+    const std::int32_t* const last = given != nullptr && first.rank() == 2 ? given + tokens : nullptr;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const std::int32_t lowest = given == nullptr ? 0 : given[t];
+      const std::int32_t highest = last == nullptr ? own[t % s.positions] : last[t];
       ranges[t] = {keys_before([&](std::int32_t p) { return p >= lowest; }),
                    keys_before([&](std::int32_t p) { return p > highest; })};
     }

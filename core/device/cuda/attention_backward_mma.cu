@@ -129,7 +129,7 @@ class QueryWalk {
         sequence_(sequence),
         places_(places_of_tile(g, j0, keys)),
         whole_(j0 + keys <= g.keys),
-        begin_(g.q_position == nullptr && g.k_position == nullptr ? static_cast<int>(j0 / tile * tile) : 0),
+        begin_(causal_in_order(g) ? static_cast<int>(j0 / tile * tile) : 0),
         end_(static_cast<int>(h + heads)),
         tile_(tile),
         h_(static_cast<int>(h)),

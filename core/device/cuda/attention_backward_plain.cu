@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(threads, small || D == 256 ? 1 : 0)
   clear<R, D>(d_values);
 
   const Sight all = places_of_tile(g, j0, Tile::own);
-  const bool in_order = g.q_position == nullptr && g.k_position == nullptr;
+  const bool in_order = causal_in_order(g);
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
     const std::int64_t sums_at = (sequence * g.heads + h) * g.queries;
     for (std::int64_t i0 = in_order ? j0 / Tile::other * Tile::other : 0; i0 < g.queries; i0 += Tile::other) {

@@ -21,6 +21,7 @@ struct Geometry {
   const std::int32_t* q_position;                      // [queries]; null: query i has place i
   const std::int32_t* k_position;                      // [keys]; null: key j has place j
   const std::int32_t* first;                           // [batch * queries]; null: 0
+  const std::int32_t* last;                            // likewise; null: a query's own place
   int c;                                               // channels of a head
   float scale;
   bool vectors;  // rows of all tensors may be moved in steps of 16 bytes
@@ -28,7 +29,7 @@ struct Geometry {
   __host__ __device__ std::int64_t kv_stride() const { return kv_heads * c; }
 };
 
-// Places that a query sees: [low, high]. Beyond the sequence's end: none.
+// Places that a query sees: [low, high], none where low is above. Beyond the sequence's end: none.
 struct Sight {
   std::int32_t low, high;
 };
@@ -38,8 +39,10 @@ __device__ inline Sight sight_of(const Geometry& g, std::int64_t sequence, std::
   if (i >= g.queries) {
     return {INT_MAX, INT_MIN};
   }
-  return {g.first == nullptr ? 0 : g.first[sequence * g.queries + i],
-          g.q_position == nullptr ? static_cast<std::int32_t>(i) : g.q_position[i]};
+  const std::int64_t row = sequence * g.queries + i;
+  return {g.first == nullptr ? 0 : g.first[row], g.last != nullptr         ? g.last[row]
+                                                 : g.q_position == nullptr ? static_cast<std::int32_t>(i)
+                                                                           : g.q_position[i]};
 }
 __device__ inline std::int32_t place_of(const Geometry& g, std::int64_t j) {
   return j >= g.keys ? no_place : g.k_position == nullptr ? static_cast<std::int32_t>(j) : g.k_position[j];
@@ -93,6 +96,10 @@ __device__ inline Sight places_of_tile(const Geometry& g, std::int64_t j0, int c
   }
   return {warp_least(all.low), warp_max(all.high)};
 }
+// Whether keys are seen by no query before them.
+__device__ inline bool causal_in_order(const Geometry& g) {
+  return g.q_position == nullptr && g.k_position == nullptr && g.last == nullptr;
+}
 // Whether a query of a tile may see a key of another.
 __device__ inline bool meet(const Sight& queries, const Sight& keys) {
   return keys.low <= queries.high && queries.low <= keys.high;
@@ -143,6 +150,7 @@ inline Geometry geometry(const AttentionShape& s, const SeenKeys& seen, std::ini
           places(seen.q_position),
           places(seen.k_position),
           places(seen.first),
+          seen.first.defined() && seen.first.rank() == 2 ? places(seen.first) + s.batch * s.positions : nullptr,
           static_cast<int>(s.head_dim),
           1.0f / std::sqrt(static_cast<float>(s.head_dim)),
           vectors};

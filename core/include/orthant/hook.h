@@ -29,6 +29,7 @@ struct Settings;
 // What a routed layer counted over the micro-batches of a step.
 struct LayerCounters {
   int block = 0;                         // Link::block (orthant/model.h)
+  std::int64_t tokens = 0;               // of the global batch that it routes: those of its token space, no padding
   std::vector<std::int64_t> load;        // [E] choices before capacity
   std::vector<std::int64_t> kept;        // [E] choices that an expert computed
   std::int64_t zero_choices = 0;         // choices of zero-computation experts, in no other list

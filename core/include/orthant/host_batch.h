@@ -8,7 +8,7 @@
 
 namespace orthant {
 
-// All vectors have sequences * positions entries, sequence-major.
+// All vectors but `value` have sequences * positions entries, sequence-major.
 struct HostBatch {
   std::int64_t sequences = 0;
   std::int64_t positions = 0;
@@ -18,6 +18,12 @@ struct HostBatch {
   std::vector<std::int32_t> first;     // position in the sequence of the first token of its document
   std::vector<std::uint8_t> valid;     // 0: padding
   std::vector<std::int64_t> index;     // global token index in the step: global sequence * positions + position
+  // Numbers of each token beside its id, such as the pixels of a patch: [tokens, columns].
+  std::int64_t columns = 0;
+  std::vector<float> value = {};
+  // The same sequences in the model's further token spaces (Plan::spaces), in their order. Document n of a sequence
+  // there stands beside document n here.
+  std::vector<HostBatch> spaces = {};
 };
 
 }  // namespace orthant

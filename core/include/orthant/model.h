@@ -31,12 +31,13 @@ namespace orthant {
 
 struct Settings;
 
-// A tensor that a link passes on: [T, columns], with T the rows that a rank holds in Region::norm. Its gradient has the
-// same shape and dtype.
+// A tensor that a link passes on: [T, columns], with T the rows of its space that a rank holds in Region::norm. Its
+// gradient has the same shape and dtype.
 struct Slot {
   std::string name;  // "x"; different ones in a link
   std::int64_t columns = 0;
   DType dtype = DType::f32;  // f32 or bf16: compute_type(settings) for activations
+  int space = 0;             // its number in ModelKind::spaces
 };
 // What is alive at one place of the chain: a tensor for each slot of Link::passes, in its order.
 using Bundle = std::vector<Tensor>;
@@ -62,6 +63,7 @@ struct Link {
   double again_selective = 0, again_full = 0;
   int block = -1;           // its number among the chain's blocks, from 0; -1: it is none
   std::string router = {};  // of a block with routed experts: what its router's parameters begin with; empty: none
+  int space = 0;            // whose tokens its router routes: groups, capacity and counts are of this space
   bool objective = false;   // something is learned from it (train.objective): a head
   std::vector<Slot> passes = {};  // what is alive behind it. Empty: nothing, behind the last link alone
   // --- the core sets these
@@ -74,7 +76,8 @@ struct Link {
 class Layer {
  public:
   virtual ~Layer() = default;
-  // x: what the link before passes on; empty in the first link, whose tokens are those of ctx.batch. Returns what its
+  // x: what the link before passes on; empty in the first link. Tokens are those of ctx.batch, of a further space those
+  // of ctx.in(space).batch. Returns what its
   // own link passes on. Pushes onto `saved` what backward pops, in reverse. What enters stays as it is, and may leave
   // again. In training a layer with an objective hands its loss in here.
   virtual Bundle forward(const StepContext& ctx, const Bundle& x, Saved& saved) = 0;
@@ -95,13 +98,16 @@ class ModelKind {
   virtual std::vector<KindKey> keys() const { return {}; }  // keys.h; in [model]
   // By default nothing. What `links` throws is told as well, at model.kind.
   virtual std::vector<Refusal> refusals(const Settings&) const { return {}; }
+  // The token spaces. Space 0 is that of data.sequence_length, which labels stand beside; a source gives the tokens of
+  // the others (SequenceDocument::spaces). By default space 0 alone, of a decoder.
+  virtual std::vector<Space> spaces(const Settings& settings) const;
   // The chain of the whole model, whatever a rank holds of it. A pure function of the settings. The core adds adapters,
   // rates and what is frozen. REQUIRES: names that differ; blocks numbered 0, 1, ... in order; a router in blocks only;
   // an objective in one link at least. Errors: ConfigError.
   virtual std::vector<Link> links(const Settings& settings) const = 0;
   // The groups of ranks that its own layers use (Plan::group), for the caller's rank. The core makes them on every rank
   // in this order, before any layer, whether the rank's stage has such a layer or not. Those of heads, routers and
-  // parts are the core's.
+  // parts are the core's. Also asked before anything starts. Errors: ConfigError for a layout that the kind cannot do.
   virtual std::vector<GroupSpec> groups(const Plan&) const { return {}; }
   // The layer of a link of `links`, as the core has completed it. Called on the ranks whose stage has the link, which
   // hold `parameters`; those and the plan outlive the layer. Never null.

@@ -149,6 +149,6 @@ std::string objective_name(const Settings& settings);
 const Objective& objective_of(const Settings& settings);
 
 // The tokens of whole sequences that this rank has in a region.
-HostBatch held_rows(const HostBatch& whole, const Plan& plan, Region region = Region::embedding);
+HostBatch held_rows(const HostBatch& whole, const Plan& plan, Region region = Region::embedding, int space = 0);
 
 }  // namespace orthant

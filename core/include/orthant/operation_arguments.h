@@ -25,6 +25,7 @@ struct AttentionShape {
   std::int64_t kv_positions = 0;  // keys of each sequence, for blocks of attention; 0: as positions
   int block = -1;                 // that asks, for an AttentionCore; no operation reads it
   float softcap = 0;              // scores s become softcap * tanh(s / softcap); 0: they stay
+  int space = 0, kv_space = 0;  // of queries and of keys (Plan::spaces), for an AttentionCore; no operation reads them
 };
 
 // What becomes of the frequencies of rotary pairs where sequences are longer than those of the first training. A pair's

@@ -136,8 +136,10 @@ class Stream {
                             const Tensor& position, const RotaryShape& shape) = 0;
   virtual void merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                                      const Tensor& position, const RotaryShape& shape) = 0;
-  // Causal softmax(q k' / sqrt(c)) v, blockwise. o has the shape of q; lse f32 [batch, h, positions]. first i32 [T], or
-  // undefined: the first position of its sequence that a token may attend to (packed documents).
+  // softmax(q k' / sqrt(c)) v over the keys that a token sees, blockwise. o has the shape of q; lse f32 [batch, h,
+  // positions]. A token sees itself and what lies before it in its sequence, from first i32 [T] on where that is
+  // defined (packed documents). first i32 [2, T] gives the last position too, in place of the token's own: for
+  // encoders.
   virtual void attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                          const Tensor& first, const AttentionShape& shape);
   virtual void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
@@ -145,15 +147,15 @@ class Stream {
                                   const Tensor& first, const AttentionShape& shape);
   // Attention of some queries to some keys of their sequences, for parts of a sequence that meet one after another.
   // Source: Liu et al., "Ring Attention with Blockwise Transformers". T_q = batch * positions, T_k = batch *
-  // kv_positions. A query t sees the keys with first[t] <= k_position <= q_position. One that sees nothing gets o = 0
-  // and lse = -infinity.
+  // kv_positions. A query t sees the keys with first[t] <= k_position <= q_position, or last[t] in place of that. One
+  // that sees nothing gets o = 0 and lse = -infinity.
   //   o           f32 [T_q, h c], whatever q's dtype: parts are merged in fp32
   //   lse         f32 [batch, h, positions]
   //   q           f [T_q, h c]
   //   k, v        f [T_k, kv c]
   //   q_position  i32 [positions]: the place of each row in its sequence, the same for every sequence, in any order
   //   k_position  i32 [kv_positions]: likewise
-  //   first       i32 [T_q], or undefined: 0
+  //   first       i32 [T_q], or undefined: 0; or i32 [2, T_q], first and last
   virtual void attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                                const Tensor& q_position, const Tensor& k_position, const Tensor& first,
                                const AttentionShape& shape) = 0;

@@ -29,6 +29,15 @@ struct GroupSpec {
   std::vector<int> members;
 };
 
+// Tokens of a length of their own: those of an encoder beside those of a decoder. Every sequence has some of each
+// space.
+struct Space {
+  std::string name;  // for people: "tokens"
+  std::int64_t positions = 0;
+  bool both_ways = false;    // a token sees the whole document in attention, not only what lies before it
+  std::int64_t columns = 0;  // numbers that each token brings beside its id, such as the pixels of a patch
+};
+
 class KeeperChain;
 struct Link;  // orthant/model.h
 using SharedLinks = std::shared_ptr<const std::vector<Link>>;
@@ -51,6 +60,7 @@ class Plan {
   int layers() const;
   const SharedLinks& shared_links() const;
   void share_links(SharedLinks links) { links_ = std::move(links); }
+  const std::vector<Space>& spaces() const { return spaces_; }  // ModelKind::spaces
 
   // --- phase 2: plugins bind seams. Errors: ConfigError naming both plugins if a seam is taken.
   // `moves`: the dim that the boundary moves. Two at one site must move different dims; a forward pass crosses them in
@@ -74,9 +84,10 @@ class Plan {
   // The caller's part of `n` units of `dim`. Errors: LayoutError if n does not divide.
   Range part(Dim dim, std::int64_t n, Region region) const { return part(dim, n, region, mesh_.rank()); }
   Range part(Dim dim, std::int64_t n, Region region, int rank) const;
-  // The positions of each sequence that `rank` holds in `region`, as runs in the order of its rows. Errors:
-  // LayoutError.
-  std::vector<Range> positions(Region region, int rank) const;
+  // The positions of each sequence, in a token space, that `rank` holds in `region`, as runs in the order of its rows.
+  // Errors: LayoutError.
+  std::vector<Range> positions(Region region, int rank, int space = 0) const;
+  std::int64_t held_positions(Region region, int rank, int space = 0) const;  // how many they are
   // Which of its `tokens` rows `rank` holds in `region`: all, or one of equal runs if an axis cuts rows there
   // (AxisSpec::splits_in). `tokens` counts the rows of a region where no axis does. Errors: LayoutError if they do not
   // divide.
@@ -114,8 +125,9 @@ class Plan {
   Group& group(const GroupSpec& spec) { return group(spec.purpose, spec.members); }
 
   // --- the seams, as the step meets them
-  Tensor cross(Site site, Tensor x, Stream& s) const;        // forward through the boundaries of a site
-  Tensor cross_back(Site site, Tensor dy, Stream& s) const;  // their adjoints, in reverse order
+  // Forward through the boundaries of a site, rows of a token space; and their adjoints, in reverse order.
+  Tensor cross(Site site, Tensor x, Stream& s, int space = 0) const;
+  Tensor cross_back(Site site, Tensor dy, Stream& s, int space = 0) const;
   TokenExchange* exchange() const { return exchange_.get(); }
   const Schedule& schedule() const;
   AttentionCore& attention_core() const;
@@ -151,6 +163,7 @@ class Plan {
   std::unique_ptr<KeeperChain> keepers_;
   std::vector<std::unique_ptr<Stash>> stashes_;
   mutable SharedLinks links_;
+  std::vector<Space> spaces_;
   std::vector<std::string> bound_by_;  // lines for to_string
   std::optional<AxisId> layer_axis_;
   int stages_ = 1;

@@ -64,6 +64,9 @@ class Boundary {
   virtual ~Boundary() = default;
   virtual Tensor forward(Tensor x, Stream& s) = 0;  // parts of a sum may be added up in place, here and below
   virtual Tensor backward(Tensor dy, Stream& s) = 0;
+  // The same of rows of a further token space (Plan::spaces), for one that looks at positions. By default those above.
+  virtual Tensor forward_in(int space, Tensor x, Stream& s);
+  virtual Tensor backward_in(int space, Tensor dy, Stream& s);
 };
 
 // How many packed rows go where in one layer and micro-batch.
@@ -188,9 +191,10 @@ struct HeadSinks {
   Tensor grad;    // f32 [h], +=; in backward only, undefined where nobody wants it
 };
 
-// 6. softmax(QK')V on a slice of positions. Tensors are those of Stream::attention. `saved` carries what backward
-// needs. With sinks they join the softmax over all keys, once, after whatever blocks have been merged. shape.block says
-// which block of the model asks.
+// 6. softmax(QK')V on a slice of positions. Tensors are those of Stream::attention, or of Stream::attention_block where
+// keys are of another token space than queries (shape.space, shape.kv_space) but for o, which has q's dtype; `first` is
+// [2, T_q] then. `saved` carries what backward needs. With sinks they join the softmax over all keys, once, after
+// whatever blocks have been merged. shape.block says which block of the model asks.
 class AttentionCore {
  public:
   virtual ~AttentionCore() = default;

@@ -31,6 +31,9 @@ struct SequenceDocument {
   std::vector<std::int32_t> token;  // ids in [0, vocabulary)
   // What each token should predict; -1: it does not count in the loss. Empty: the token after it, for the last one -1.
   std::vector<std::int32_t> label = {};
+  std::vector<float> value = {};  // numbers of each token (Space::columns), token after token
+  // What stands beside it in each further token space of the model, a token at least.
+  std::vector<SequenceDocument> spaces = {};
 };
 
 // One after another from position 0 on; positions that are left are padding. At most data.sequence_length tokens.
@@ -64,6 +67,8 @@ class Source {
   virtual std::unique_ptr<Sequences> peek(const Settings& settings) const { return open(settings); }
   // What model.vocab_size = 0 stands for. Nothing: the source does not say. Errors: as for open.
   virtual std::optional<std::int64_t> vocabulary(const Settings&) const { return std::nullopt; }
+  // The names of the token spaces that its sequences are of: those of the model (ModelKind::spaces).
+  virtual std::vector<std::string> spaces(const Settings&) const { return {"tokens"}; }
   // Whether it reads the files of data.path: then there must be some.
   virtual bool reads_files() const { return false; }
   // A validation set (data.validation_path) is a source of its own that is opened with the one file as data.path.

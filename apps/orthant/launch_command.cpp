@@ -11,13 +11,13 @@
 #include <memory>
 #include <optional>
 
+#include "apps/orthant/commands.h"
 #include "core/base/output.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/command/external.h"
 #include "core/command/program.h"
 #include "core/command/rank_start.h"
 #include "core/config/config.h"
-#include "core/program/commands.h"
 #include "core/run/find_checkpoint.h"
 #include "core/run/resumable.h"
 #include "core/run/run_folder.h"

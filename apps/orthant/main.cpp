@@ -1,4 +1,4 @@
-#include "core/program/orthant.h"
+#include "apps/orthant/orthant.h"
 
 int main(int argc, char** argv) {
   return orthant::run_orthant(argc, argv);

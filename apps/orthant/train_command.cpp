@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "apps/orthant/commands.h"
 #include "core/base/stop_signals.h"
 #include "core/command/program.h"
 #include "core/dry_run/promise.h"
-#include "core/program/commands.h"
 #include "core/run/epochs.h"
 #include "core/run/file_work.h"
 #include "core/run/rank.h"

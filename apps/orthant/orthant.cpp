@@ -1,4 +1,4 @@
-#include "core/program/orthant.h"
+#include "apps/orthant/orthant.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "apps/orthant/commands.h"
 #include "core/base/output.h"
 #include "core/command/external.h"
 #include "core/command/run_command.h"
 #include "core/config/suggest.h"
-#include "core/program/commands.h"
 
 namespace orthant {
 namespace {
