@@ -118,7 +118,7 @@ Validation Validator::measure_all(ValidationRouting* routing) {
     all_sets.add(of_set);
   }
   const Measured& told = source.validation_sequences() > 0 ? held_out : all_sets;
-  require(told.counts.front() > 0, "the held-out part has no token to measure");
+  require(!told.counts.empty() && told.counts.front() > 0, "the held-out part has no token to measure");
   ObjectiveReport learned = objectives_.report(told.sums, told.counts, false);
   found.loss = learned.loss;
   found.figures = std::move(learned.figures);

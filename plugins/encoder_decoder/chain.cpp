@@ -37,6 +37,16 @@ void append(std::vector<ParamSpec>& to, std::vector<ParamSpec> specs) {
   std::move(specs.begin(), specs.end(), std::back_inserter(to));
 }
 
+// Keys of the core's attention, and what they are where nobody writes them.
+const std::vector<std::pair<std::string, Value>>& unread_keys() {
+  static const std::vector<std::pair<std::string, Value>> all = {
+      {"biases", false},           {"output_bias", false},
+      {"qk_norm", false},          {"attention_sinks", false},
+      {"attention_softcap", 0.0},  {"rope_theta", 10000.0},
+      {"rope_interleaved", false}, {"rope_scaling", std::string("none")}};
+  return all;
+}
+
 class T5 final : public ModelKind {
  public:
   std::vector<KindKey> keys() const override { return StackKeys::keys().declared(); }
@@ -44,7 +54,7 @@ class T5 final : public ModelKind {
   std::vector<Refusal> refusals(const Settings& s) const override {
     const StackKeys keys = stack_keys(s);
     std::vector<Refusal> found;
-    const auto refuse = [&](bool wrong, const char* key, const std::string& what, const char* advice) {
+    const auto refuse = [&](bool wrong, const std::string& key, const std::string& what, const char* advice) {
       if (wrong) {
         found.push_back({{key}, what, advice});
       }
@@ -64,6 +74,14 @@ class T5 final : public ModelKind {
            "[model] norm_place" + kind + "has norms before its branches", "leave it out");
     refuse(s.model.residual_scale != 1, "model.residual_scale", "[model] residual_scale" + kind + "scales no branch",
            "leave it out");
+    const KeyValues& own = kind_values(s, "model");
+    for (const auto& [name, without] : unread_keys()) {
+      const auto written = own.find(name);
+      const std::string key = "model." + name;
+      refuse(written != own.end() && written->second != without, key,
+             "[model] " + name + kind + "does not read it: its attention has neither biases nor rotary positions",
+             "leave it out");
+    }
     refuse(s.memory.recompute == "full" || s.memory.recompute == "fit", "memory.recompute",
            "[memory] recompute" + kind + "computes no whole block again",
            "write recompute = \"selective\" or \"none\"");

@@ -55,8 +55,8 @@ Parts parts_of(std::int64_t length, const SpanKeys& keys) {
 
 // The most tokens of a text whose source and target fit.
 std::int64_t text_length(const Settings& s, const SpanKeys& keys) {
-  std::int64_t length = 2;
-  for (std::int64_t next = length + 1; next <= source_length(s) + s.data.sequence_length; ++next) {
+  std::int64_t length = 1;
+  for (std::int64_t next = 2; next <= source_length(s) + s.data.sequence_length; ++next) {
     const Parts parts = parts_of(next, keys);
     if (parts.source() <= source_length(s) && parts.target() <= s.data.sequence_length &&
         parts.runs <= keys.sentinels) {
@@ -159,6 +159,17 @@ class SpanSource final : public Source {
   static const Source& text_source(const Settings& s) { return s.catalogue->get<Source>("text"); }
   // Of the sequences that are corrupted.
   static Settings of_text(const Settings& s) {
+    if (s.data.documents != Documents::stream) {
+      throw SettingError("data.documents",
+                         "[data] documents: source \"spans\" cuts a text without regard to documents\n"
+                         "leave it out");
+    }
+    if (text_length(s, span_keys(s)) < 2) {
+      throw SettingError("data.sequence_length",
+                         fmt::format("[data] sequence_length: no text of two tokens fits, as what is left out takes 2 "
+                                     "positions of {}, and what stays 2 of model.source_length, {}\nwrite more",
+                                     s.data.sequence_length, source_length(s)));
+    }
     Settings text = s;
     text.data.source = "text";
     text.data.documents = Documents::stream;

@@ -91,6 +91,8 @@ TEST(EncoderDecoderChain, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused({"model.mtp_depth=1"}), HasSubstr("predicts no tokens further ahead"));
   EXPECT_THAT(refused({R"(memory.recompute="full")"}), HasSubstr("computes no whole block again"));
   EXPECT_THAT(refused({R"(model.kind="decoder")"}), HasSubstr("\"rewriting\" gives target and source"));
+  EXPECT_THAT(refused({"data.validation_sequences=0", "run.validate_every=1"}), HasSubstr("0 measures nothing"));
+  EXPECT_THAT(refused({"model.biases=true"}), HasSubstr("[model] biases: kind \"t5\" does not read it"));
   EXPECT_THAT(refused({"model.relative_buckets=6"}), HasSubstr("write a multiple of 4"));
   EXPECT_THAT(refusal(base, table("sequence", 2, "method = \"ring\"\n") + plugin),
               HasSubstr("needs whole sequences in attention, and axis 'sequence' divides them"));
