@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -37,13 +38,13 @@ class Goals : public testing::Test {
     delete machines_;
     delete rows_;
   }
-  static const ErrorLine& line(const std::string& name) {
+  static const ErrorLine& line(std::string_view name) {
     for (const ErrorLine& one : result_->summary) {
       if (one.name == name) {
         return one;
       }
     }
-    throw Error("there is no line " + name);
+    throw Error("there is no line " + std::string(name));
   }
   static hindcast::Rows* rows_;
   static hindcast::Machines* machines_;
