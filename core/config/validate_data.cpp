@@ -202,13 +202,12 @@ void check_growth(const BatchSettings& batch, Rules& rules) {
 }  // namespace
 
 void check_data(const Config& config, Rules& rules) {
-  const bool validates = config.settings.run.validate_every > 0;
-  rules.expect(!validates || config.settings.data.validation_sequences > 0,
+  const Settings& s = config.settings;
+  rules.expect(s.run.validate_every == 0 || s.data.validation_sequences > 0,
                {"data.validation_sequences", "run.validate_every"},
                fmt::format("[data] validation_sequences: 0 measures nothing, and the run validates every {} steps",
-                           config.settings.run.validate_every),
+                           s.run.validate_every),
                "write validation_sequences = 64, say, or run.validate_every = 0");
-  const Settings& s = config.settings;
   rules.expect(s.data.validation_fraction < 1, {"data.validation_fraction"},
                fmt::format("[data] validation_fraction: {} leaves nothing to train on", s.data.validation_fraction),
                "write a number of at least 0 and below 1");
