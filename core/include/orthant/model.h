@@ -77,9 +77,8 @@ class Layer {
  public:
   virtual ~Layer() = default;
   // x: what the link before passes on; empty in the first link. Tokens are those of ctx.batch, of a further space those
-  // of ctx.in(space).batch. Returns what its
-  // own link passes on. Pushes onto `saved` what backward pops, in reverse. What enters stays as it is, and may leave
-  // again. In training a layer with an objective hands its loss in here.
+  // of ctx.in(space).batch. Returns what its own link passes on. Pushes onto `saved` what backward pops, in reverse.
+  // What enters stays as it is, and may leave again. In training a layer with an objective hands its loss in here.
   virtual Bundle forward(const StepContext& ctx, const Bundle& x, Saved& saved) = 0;
   // dy: of what it passed on, which it may overwrite. Returns the gradients of what entered. Adds to those of its
   // parameters; where its link is no block, only to those that somebody wants (ParamRef::wants_grad).

@@ -10,8 +10,8 @@
 //   class Mine final : public FfnPart { ... };
 //   catalogue.add<FfnPart>("mine", "One sentence.", std::make_shared<Mine>());   // in Plugin::add_to
 //
-// Under a layout a rank holds slices. Forward begins with ctx.plan.cross({region, Side::enter}, n, stream) and ends
-// with ctx.plan.cross({region, Side::leave}, y, stream); backward takes cross_back of both in reverse. What lies
+// Under a layout a rank holds slices. Forward begins with ctx.cross({region, Side::enter}, n) and ends with
+// ctx.cross({region, Side::leave}, y); backward takes cross_back of both in reverse. What lies
 // between is ordinary code over slices: a matrix [f, d] whose rows are split by Dim::ffn is [f_r, d] there.
 //
 // Thread safety: a Part is shared by all ranks of a process; its methods are const and safe to call at the same time. A

@@ -32,7 +32,7 @@ struct GroupSpec {
 // Tokens of a length of their own: those of an encoder beside those of a decoder. Every sequence has some of each
 // space.
 struct Space {
-  std::string name;  // for people: "tokens"
+  std::string name;  // "tokens": what a source says that it gives (Source::spaces)
   std::int64_t positions = 0;
   bool both_ways = false;    // a token sees the whole document in attention, not only what lies before it
   std::int64_t columns = 0;  // numbers that each token brings beside its id, such as the pixels of a patch
