@@ -152,6 +152,25 @@ std::string refused(const KindKey& key) {
   });
 }
 
+// Also in a table that checkpoints remember a few keys of, or none.
+TEST(KindKeys, OfEveryTableAreRemembered) {
+  for (const std::string table : {"train", "mine"}) {
+    const auto loaded = [&](const char* value) {
+      const ProgramFolder folder;
+      folder.write("main.toml",
+                   fmt::format("[data]\nsource = \"synthetic\"\n[{}]\nhalf = {}\n[plugins.mine]\n", table, value));
+      const KindKey key{.spec = {"half", 1.0, "A number."}, .table = table};
+      return load_config(
+          folder.path("main.toml").string(), {}, [](const PluginRequest&) { return std::vector<KeySpec>(); },
+          [&](const PluginRequest&, Catalogue& to) {
+            to.add<Optimizer>("mine", "Of a test.", std::make_shared<Declares>(key));
+          });
+    };
+    EXPECT_THAT(changed_settings(loaded("2.0"), remembered_settings(loaded("3.0"))),
+                ElementsAre(table + ".half = 2.0 (was 3.0)"));
+  }
+}
+
 TEST(KindKeys, ThatCannotBeAreRefusedAtTheirPlugin) {
   EXPECT_EQ(refused({.spec = {"mine", 1.0, "A number."}}), "no error");
   EXPECT_EQ(refused({.spec = {"eps", 1e-8, "As AdamW's."}}), "no error");
