@@ -21,7 +21,8 @@ inline void require_dtype(const char* operation, const char* name, const Tensor&
   if (std::find(allowed.begin(), allowed.end(), t.dtype()) == allowed.end()) {
     std::string names;
     for (const DType dtype : allowed) {
-      names += (names.empty() ? "" : " or ") + std::string(name_of(dtype));
+      names += names.empty() ? "" : " or ";
+      names += name_of(dtype);
     }
     fail("{}: {} must be {}, got {} {}", operation, name, names, name_of(t.dtype()), t.shape());
   }
