@@ -7,20 +7,30 @@ namespace orthant {
 MoeLayer::MoeLayer(const ParamStore& store, Plan& plan, const Link& link)
     : router_(store, plan, link), experts_(store, link.router, plan, link.number) {}
 
-Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, std::optional<Routing>& decided, Saved& saved) const {
-  const Tensor router_in = router_.input(ctx, n);
-  if (!decided.has_value()) {
-    decided = router_.route(ctx, router_in);
+Routing MoeLayer::decide(const StepContext& ctx, const Tensor& router_in) const {
+  Decisions* const kept = ctx.sums.decisions;
+  if (kept != nullptr && kept->again) {
+    return Routing::take(kept->kept);
   }
-  Tensor y = experts_.forward(ctx, n, *decided, saved);
-  const Tensor& copied = decided->copy_weight;
+  Routing decided = router_.route(ctx, router_in);
+  if (kept != nullptr) {
+    decided.save(kept->kept);
+  }
+  return decided;
+}
+
+Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
+  const Tensor router_in = router_.input(ctx, n);
+  Routing decided = decide(ctx, router_in);
+  Tensor y = experts_.forward(ctx, n, decided, saved);
+  const Tensor& copied = decided.copy_weight;
   if (copied.defined()) {
     ctx.stream.add(y, product(ctx, n.dtype(), n, spread_weights(ctx, copied, n.dim(1))));
   }
   if (ctx.training) {
     push(saved, copied.defined() ? n : Tensor());
     push(saved, router_in);
-    decided->save(saved);
+    decided.save(saved);
   }
   experts_.add_shared(ctx, y, n, saved);
   return y;

@@ -3,8 +3,6 @@
 // zero-computation expert adds nothing, or the token itself times its weight (moe.zero_expert).
 #pragma once
 
-#include <optional>
-
 #include "experts/experts.h"
 #include "router/router.h"
 
@@ -15,12 +13,13 @@ class MoeLayer {
   // Link::router.gate.weight, .experts.N.*, .shared_experts.*, .shared_expert_gate.weight.
   MoeLayer(const ParamStore& store, Plan& plan, const Link& link);
 
-  // n and the result: [tokens, d], of region norm. decided: empty, and then filled; or what an earlier forward pass of
-  // the same micro-batch decided.
-  Tensor forward(const StepContext& ctx, const Tensor& n, std::optional<Routing>& decided, Saved& saved) const;
+  // n and the result: [tokens, d], of region norm. StepSums::decisions: what it decides, or has decided, is there.
+  Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
 
  private:
+  Routing decide(const StepContext& ctx, const Tensor& router_in) const;
+
   Router router_;
   Experts experts_;
 };

@@ -77,7 +77,8 @@ VerifyReport verify(const Config& config, int steps, const std::vector<std::stri
 // from the second step on weights differ by rounding in any layout: a choice of experts that is nearly a tie falls the
 // other way. In fp32 that is rare, and another seed has no such choice. Of a plugin whose results depend on ranks: what
 // the reference must keep, or, where that is all of the layout, whether the layout without it is equal to one rank,
-// which is tried. Empty: nothing to add.
+// which is tried. Of a balance loss over micro-batches (moe.balance_over = "batch"): that layouts have others. Empty:
+// nothing to add.
 std::string advice_on(const VerifyReport& report, const Config& config, const std::vector<std::string>& keep = {});
 
 }  // namespace orthant

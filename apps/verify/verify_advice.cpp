@@ -89,6 +89,11 @@ std::string advice_on(const VerifyReport& report, const Config& config, const st
   if (report.ok() || config.settings.moe.experts == 0) {
     return "";
   }
+  if (config.settings.moe.balance_over == BalanceOver::batch && report.first_difference.starts_with("aux_loss")) {
+    return "the balance loss knows the tokens of a micro-batch on all ranks (moe.balance_over = \"batch\"), and which "
+           "tokens those are depends on the layout where a rank has several: one rank is no reference for it. Verify "
+           "the rest: --set 'moe.balance_over=\"group\"'";
+  }
   if (config.settings.run.dtype != ComputeType::bf16) {
     return report.first_step <= 1
                ? ""

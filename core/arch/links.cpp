@@ -58,6 +58,9 @@ void complete(std::vector<Link>& links, const Settings& s) {
                        link.block < 0 ? "is no block" : "the model has no experts"));
     link.routed = link.router.empty() ? -1 : routed++;
     check_slots(link, number + 1 == count, spaces);
+    if (link.block >= 0 && link.again_full == 0) {
+      link.again_full = cost_of(link);
+    }
     for (LayerSpecs& layer : link.parameters) {
       layer.layer = number;
       for (ParamSpec& spec : layer.params) {

@@ -26,6 +26,12 @@ struct ObjectiveStep {
   std::vector<std::int64_t> counts;  // of the global batch
 };
 
+// What the experts of a block decide in its forward pass, kept for the second one of Recompute::full.
+struct Decisions {
+  Saved kept;
+  bool again = false;  // the second pass: it takes them from here
+};
+
 // Sums over the tokens of a step on this rank.
 struct StepSums {
   // Some ranks see the same tokens: one of them counts (Plan::counts_tokens), the others keep theirs to themselves.
@@ -47,6 +53,7 @@ struct StepSums {
   RoutingTap* tap = nullptr;         // or null
   TeacherLogits* teacher = nullptr;  // of the head's objective, or null
   LatentCore* latent = nullptr;      // where tokens are fed one after the other, or null
+  Decisions* decisions = nullptr;    // of the block that is run, where it is computed again, or null
   // For what travels while the main stream computes; null: it travels on the main one.
   Stream* beside = nullptr;
 };

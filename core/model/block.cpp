@@ -87,41 +87,20 @@ Tensor Block::leave_backward(const StepContext& ctx, const Tensor& dy, const std
   return before;
 }
 
-Bundle Block::forward(const StepContext& ctx, const Bundle& x, Saved& saved) {
-  std::optional<Routing> routing;
-  if (!ctx.training || ctx.recompute != Recompute::full) {
-    return {run(ctx, x.front(), routing, saved)};
-  }
-  Saved forgotten;
-  const Tensor y = run(ctx, x.front(), routing, forgotten);
-  saved.push(x.front());
-  if (routing.has_value()) {
-    routing->save(saved);
-  }
-  return {y};
-}
-
-Tensor Block::run(const StepContext& ctx, const Tensor& x, std::optional<Routing>& routing, Saved& saved) {
+Bundle Block::forward(const StepContext& ctx, const Bundle& from, Saved& saved) {
+  const Tensor& x = from.front();
   Tensor y = attention_->forward(ctx, entered(ctx, x, before_attention_, saved), saved);
   y = leave(ctx, y, after_attention_, attention_site(layer_), saved);
   ctx.stream.add(y, x);
   const Tensor n = entered(ctx, y, before_ffn_, saved);
-  Tensor z = moe_ ? moe_->forward(ctx, n, routing, saved) : ffn_->forward(ctx, n, saved);
+  Tensor z = moe_ ? moe_->forward(ctx, n, saved) : ffn_->forward(ctx, n, saved);
   z = leave(ctx, z, after_ffn_, ffn_site(layer_), saved);
   ctx.stream.add(z, y);
-  return z;
+  return {z};
 }
 
 Bundle Block::backward(const StepContext& ctx, const Bundle& from, Saved& saved) {
   const Tensor& dy = from.front();
-  if (ctx.recompute == Recompute::full) {
-    std::optional<Routing> routing;
-    if (moe_) {
-      routing = Routing::take(saved);
-    }
-    const Tensor x = saved.pop();
-    run(ctx, x, routing, saved);
-  }
   const Tensor dz = leave_backward(ctx, dy, after_ffn_, ffn_site(layer_), saved);
   entered_backward(ctx, dy, moe_ ? moe_->backward(ctx, dz, saved) : ffn_->backward(ctx, dz, saved), before_ffn_, saved);
   const Tensor da = leave_backward(ctx, dy, after_attention_, attention_site(layer_), saved);

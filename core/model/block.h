@@ -22,7 +22,6 @@ class Block final : public Layer {
   Bundle backward(const StepContext& ctx, const Bundle& dy, Saved& saved) override;
 
  private:
-  Tensor run(const StepContext& ctx, const Tensor& x, std::optional<Routing>& routing, Saved& saved);
   std::uint32_t layer_;  // Link::number
   // A branch's output on its way into the residual stream: normalised in place of `y`, scaled, some of it dropped.
   Tensor leave(const StepContext& ctx, Tensor y, const std::optional<Norm>& norm, std::uint32_t site,

@@ -16,7 +16,7 @@ class Decoder final : public ModelKind {
   std::unique_ptr<Layer> make(const Link& link, const Parameters& parameters, Plan& plan) const override {
     const auto& store = static_cast<const ParamStore&>(parameters);  // there are no others
     if (link.block >= 0 && !link.objective) {
-      return std::make_unique<Block>(store, plan, link);
+      return recomputed(std::make_unique<Block>(store, plan, link));
     }
     if (link.block >= 0) {
       return std::make_unique<MtpLayer>(store, plan, link);

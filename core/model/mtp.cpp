@@ -31,7 +31,7 @@ MtpLayer::MtpLayer(const ParamStore& store, Plan& plan, const Link& link)
       enorm_(store, mtp_stem(depth_) + ".enorm", plan.settings()),
       hnorm_(store, mtp_stem(depth_) + ".hnorm", plan.settings()),
       proj_(store.ref(mtp_stem(depth_) + ".eh_proj.weight")),
-      block_(store, plan, link),
+      block_(recomputed(std::make_unique<Block>(store, plan, link))),
       norm_(store, mtp_stem(depth_) + ".norm", plan.settings()),
       output_(store, plan) {
   const std::string& matrix = output_.matrix().param().spec.name;
@@ -51,7 +51,7 @@ Bundle MtpLayer::forward(const StepContext& ctx, const Bundle& from, Saved& save
   const Tensor e = enorm_.forward(ctx, tokens_.rows(ctx, ahead.at(static_cast<std::size_t>(depth_)).token), saved);
   const Tensor joined = join_heads(e, hnorm_.forward(ctx, h, saved), 1, d, d, ctx.stream);
   saved.push(joined);
-  const Tensor y = block_.forward(ctx, {linear(ctx, joined, proj_.weight())}, saved).front();
+  const Tensor y = block_->forward(ctx, {linear(ctx, joined, proj_.weight())}, saved).front();
   Tensor next = norm_.forward(ctx, y, saved);
   const Tensor n = ctx.cross(head_enter, next);
   if (ctx.sums.objectives.size() > 1) {
@@ -71,7 +71,7 @@ Bundle MtpLayer::backward(const StepContext& ctx, const Bundle& dy, Saved& saved
   }
   const Tensor dblock = zeros_like(ctx, dnext);
   norm_.backward(ctx, dblock, dnext, saved);
-  const Tensor dx = block_.backward(ctx, {dblock}, saved).front();
+  const Tensor dx = block_->backward(ctx, {dblock}, saved).front();
   const Tensor joined = saved.pop();
   const std::int64_t d = dx.dim(1);
   const auto [de, dh] =

@@ -31,7 +31,7 @@ class MtpLayer final : public Layer {
   TokenTable tokens_;
   Norm enorm_, hnorm_;
   ParamRef proj_;  // [d, 2 d]
-  Block block_;
+  std::unique_ptr<Layer> block_;
   Norm norm_;
   OutputMatrix output_;
   std::vector<ParamGroup*> grown_;  // of the logits' matrix and its adapters

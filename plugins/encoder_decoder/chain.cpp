@@ -82,9 +82,6 @@ class T5 final : public ModelKind {
              "[model] " + name + kind + "does not read it: its attention has neither biases nor rotary positions",
              "leave it out");
     }
-    refuse(s.memory.recompute == "full" || s.memory.recompute == "fit", "memory.recompute",
-           "[memory] recompute" + kind + "computes no whole block again",
-           "write recompute = \"selective\" or \"none\"");
     refuse(s.run.record_routing > 0 && s.moe.experts > 0, "run.record_routing",
            "[run] record_routing: a model of kind \"t5\" routes tokens of two spaces, and a recording has those of one",
            "leave it out");
@@ -133,11 +130,9 @@ class T5 final : public ModelKind {
   std::unique_ptr<Layer> make(const Link& link, const Parameters& parameters, Plan& plan) const override {
     const Settings& s = plan.settings();
     const int encoder = static_cast<int>(encoder_layers(s));
-    if (link.block >= encoder) {
-      return make_decoder_block(link, parameters, plan);
-    }
     if (link.block >= 0) {
-      return make_encoder_block(link, parameters, plan);
+      return recomputed(link.block >= encoder ? make_decoder_block(link, parameters, plan)
+                                              : make_encoder_block(link, parameters, plan));
     }
     if (link.number == 0) {
       return make_source_embedding(decoder_kind(s).make(link, parameters, plan));

@@ -124,6 +124,18 @@ TEST(Verify, AdvisesWhatToTryWhereNearTiesMayFallTheOtherWay) {
   EXPECT_EQ(advice_on(different, experiment({bf16, "moe.experts=0"}, parts)), "") << "nothing is routed";
 }
 
+// The balance loss over a batch knows a micro-batch of all ranks, which has other tokens in another layout.
+TEST(Verify, AdvisesThatABalanceOverMicroBatchesDependsOnTheLayout) {
+  const std::string data = axes(2);
+  const Config config = experiment({R"(moe.balance_over="batch")", "moe.aux_loss=0.01", "batch.micro_batch=1"}, data);
+  const VerifyReport found = verify(config, 1);
+  EXPECT_THAT(found.first_difference, testing::StartsWith("aux_loss of step 1"));
+  EXPECT_THAT(advice_on(found, config),
+              testing::AllOf(HasSubstr("one rank is no reference"), HasSubstr("moe.balance_over=\"group\"")));
+  const Config whole = experiment({R"(moe.balance_over="batch")", "moe.aux_loss=0.01"}, data);
+  EXPECT_TRUE(verify(whole, 1).ok()) << "one micro-batch has the same tokens in both";
+}
+
 // Training that stops is a difference too, and has someone to blame.
 TEST(Verify, TrainingThatStops) {
   const std::string broken = "[plugins.broken]\npath = \"" + paths::build("tests/parity/liborthant_plugin_broken.so") +

@@ -67,8 +67,7 @@ class RoutedBlock {
     ctx.z_scale = z_scale;
     const Tensor x = rank_.upload(DType::f32, {tokens_, d_}, reference_.floats("input"));
     Saved saved;
-    std::optional<Routing> undecided;
-    output = rank_.floats(layer_->forward(ctx, x, undecided, saved));
+    output = rank_.floats(layer_->forward(ctx, x, saved));
     Saved copy = saved;
     const Routing routing = Routing::take(copy);
     logits = rank_.floats(routing.logits);

@@ -70,13 +70,15 @@ class RoutedLayer {
       s.fill(group->grad, 0);
     }
     StepSums sums = rank_.sums();
+    Decisions decisions;
+    sums.decisions = &decisions;
     const StepContext ctx{.plan = rank_.plan(), .stream = s, .batch = batch_, .sums = sums};
-    std::optional<Routing> routing;
     Saved saved;
-    output = rank_.floats(layer_->forward(ctx, rank_.upload(DType::f32, {tokens, d}, x), routing, saved));
-    logits = wide(rank_.floats(routing->logits));
-    expert = rank_.integers(routing->expert);
-    weight = rank_.floats(routing->dispatch.weight);
+    output = rank_.floats(layer_->forward(ctx, rank_.upload(DType::f32, {tokens, d}, x), saved));
+    const Routing routing = Routing::take(decisions.kept);
+    logits = wide(rank_.floats(routing.logits));
+    expert = rank_.integers(routing.expert);
+    weight = rank_.floats(routing.dispatch.weight);
     dx = rank_.floats(layer_->backward(ctx, rank_.upload(DType::f32, {tokens, d}, upstream), saved));
     EXPECT_TRUE(saved.tensors.empty());
   }

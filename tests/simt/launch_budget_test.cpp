@@ -98,9 +98,8 @@ TEST(LaunchBudget, ARoutedLayer) {
     const MoeLayer layer(counted.parameters(), counted.plan(), find(counted.plan().links(), "layer 0"));
     const StepContext ctx = counted.context();
     Saved saved;
-    std::optional<Routing> routing;
     const Tensor n = counted.rows(), dy = counted.rows();
-    const std::int64_t forward = counted.launches([&] { layer.forward(ctx, n, routing, saved); });
+    const std::int64_t forward = counted.launches([&] { layer.forward(ctx, n, saved); });
     const std::int64_t backward = counted.launches([&] { layer.backward(ctx, dy, saved); });
     EXPECT_LE(forward + backward, most) << "sm_" << architecture << ", " << experts << ": " << forward << " forward, "
                                         << backward << " backward";

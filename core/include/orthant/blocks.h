@@ -27,6 +27,12 @@ void add_experts(Link& link, const Settings& settings, const std::string& stem);
 // The layer of such a link. Collective over the world the first time.
 std::unique_ptr<PartLayer> make_experts(const Link& link, const Parameters& parameters, Plan& plan);
 
+// The layer of a block, with memory.recompute = "full": forward keeps what entered and what experts (make_experts) have
+// decided, backward first runs `block` forward once more. With other values it is as `block`. For every block of a kind
+// that does not refuse the value; where Link::again_full is 0 a token costs its block's forward pass again. REQUIRES:
+// no objective in it, one router at most, and a forward pass that is the same each time: random numbers by RandomKey.
+std::unique_ptr<Layer> recomputed(std::unique_ptr<Layer> block);
+
 // Drops elements of y [T, d] with the probability model.dropout, in place, in training; its own adjoint. site: another
 // one for each place of the model, from 1 on; 0 is the embedding's.
 Tensor branch_dropout(const StepContext& ctx, Tensor y, std::uint32_t site);
