@@ -60,20 +60,31 @@ double half(const Group& group, double bytes) {
 
 }  // namespace
 
-Group group_of(const Machine& machine, int size, int stride) {
+Group group_of(const Machine& machine, const Spans& spans) {
   const LinkClass& near = machine.links.front();
   const LinkClass& far = machine.links.back();
-  const int node = near.ranks <= 0 ? size * stride : near.ranks;
-  const int inner = std::clamp(node / stride, 1, size);
   const bool alone = machine.links.size() == 1;
-  Group group{size,
-              inner,
+  Group group{1,
+              1,
               {near.bandwidth * machine.factors.links, near.latency, near.reduces},
               {far.bandwidth * (alone ? machine.factors.links : machine.factors.network), far.latency, far.reduces}};
-  while (group.size % group.inner != 0) {
-    --group.inner;  // an uneven last node: as many as all nodes have
+  for (int i = 0; i < spans.count; ++i) {
+    const auto [size, stride] = spans.of[static_cast<std::size_t>(i)];
+    const int node = near.ranks <= 0 ? size * stride : near.ranks;
+    int inner = std::clamp(node / stride, 1, size);
+    while (size % inner != 0) {
+      --inner;  // an uneven last node: as many as all nodes have
+    }
+    group.size *= size;
+    group.inner *= inner;
   }
   return group;
+}
+
+Group group_of(const Machine& machine, int size, int stride) {
+  Spans spans;
+  spans.add(size, stride);
+  return group_of(machine, spans);
 }
 
 double all_reduce(Algorithm algorithm, const Group& group, double bytes) {

@@ -32,6 +32,7 @@ struct Group {
 // time: those of one node share its network evenly, so that a rank has its own part of it.
 // REQUIRES: size, stride > 0.
 Group group_of(const Machine& machine, int size, int stride);
+Group group_of(const Machine& machine, const Spans& spans);
 
 enum class Algorithm { ring, halving_doubling, double_tree, hierarchical, in_network };
 

@@ -29,6 +29,75 @@ double imbalance(const Routing& routing, int experts, int expert, int micro_batc
   return all > 0 ? most * expert / all : 1;
 }
 
+int Layout::size_of(Axis axis) const {
+  switch (axis) {
+    case Axis::tensor: return tensor;
+    case Axis::context: return context;
+    case Axis::data: return std::max(1, static_cast<int>(data()));
+    case Axis::pipeline: return pipeline;
+  }
+  return 1;
+}
+
+int Layout::stride_of(Axis axis) const {
+  int stride = 1;
+  for (const Axis inner : order) {
+    if (inner == axis) {
+      break;
+    }
+    stride *= size_of(inner);
+  }
+  return stride;
+}
+
+Spans Layout::gradient_spans() const {
+  Spans spans;
+  for (const Axis axis : order) {
+    if (axis == Axis::context || axis == Axis::data) {
+      spans.add(size_of(axis), stride_of(axis));
+    }
+  }
+  return spans;
+}
+
+namespace {
+
+// The ranks that tokens of experts are divided among, from the innermost on: the first `expert` of them share the
+// experts out, and the rest hold the same ones.
+std::pair<Spans, Spans> carved(const Layout& layout) {
+  std::pair<Spans, Spans> spans;
+  int left = layout.expert;
+  for (const Axis axis : layout.order) {
+    const bool taken = axis == Axis::context || axis == Axis::data ||
+                       (axis == Axis::tensor && layout.tensor_experts == TensorExperts::folded);
+    if (taken) {
+      const int size = layout.size_of(axis), stride = layout.stride_of(axis), own = std::gcd(left, size);
+      spans.first.add(own, stride);
+      spans.second.add(size / own, stride * own);
+      left /= own;
+    }
+  }
+  return spans;
+}
+
+Spans one_span(int size, int stride) {
+  Spans spans;
+  spans.add(size, stride);
+  return spans;
+}
+
+}  // namespace
+
+Spans Layout::expert_spans() const {
+  return tensor_experts == TensorExperts::parts ? one_span(expert, expert_tensor) : carved(*this).first;
+}
+
+Spans Layout::expert_data_spans() const {
+  return tensor_experts == TensorExperts::parts
+             ? one_span(std::max(1, static_cast<int>(expert_data())), expert * expert_tensor)
+             : carved(*this).second;
+}
+
 // Pieces in the middle get one more, because the embedding and the head are work too.
 std::vector<int> Layout::blocks_of_pieces(int layers) const {
   if (!blocks.empty()) {

@@ -40,6 +40,13 @@ struct Practice {
   double spread = 0.1;     // half of the 90 % interval of ln(measured / predicted), over 1.645
 };
 
+// The host behind a rank: what is kept and updated there. Zeros: nothing is known of it.
+struct Host {
+  double bandwidth = 0;         // bytes/s between a rank and its host, in one direction
+  double memory_bandwidth = 0;  // bytes/s of the host's memory, of one rank
+  double memory = 0;            // bytes, of one rank
+};
+
 struct Machine {
   std::string name;
   std::string generation;           // whose factors it uses
@@ -48,6 +55,7 @@ struct Machine {
   double memory_bandwidth = 0;      // bytes/s
   std::vector<LinkClass> links;     // at least one
   Factors factors;
+  Host host;
 
   // FLOP/s of products of this precision. What the machine cannot do is done in the next wider type.
   double peak_of(Precision precision) const;

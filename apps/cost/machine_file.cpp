@@ -190,7 +190,7 @@ Machine load_machine(const std::string& path, const FactorFile& factors) {
   file.read_numbers(file.members(), "", "a machine",
                     {{"memory_gb", "GB (10^9 bytes) of one rank", &machine.memory, 1e9},
                      {"memory_gb_s", "GB/s of one rank's memory", &machine.memory_bandwidth, 1e9}},
-                    {"name", "generation", "peak_tflops", "link", "factors"});
+                    {"name", "generation", "peak_tflops", "link", "factors", "host"});
   if (const Member* peak = file.find("peak_tflops"); peak == nullptr) {
     file.problem("", "a machine needs [peak_tflops]", "write fp32 and half, and fp8 and fp4 where it has them");
   } else if (file.is_table(*peak)) {
@@ -217,6 +217,13 @@ Machine load_machine(const std::string& path, const FactorFile& factors) {
   } else if (!machine.generation.empty()) {
     file.problem("", fmt::format("there are no factors of the generation {}", in_quotes(machine.generation)),
                  "write a [factors] table, or a generation of factors.toml");
+  }
+  if (const Member* host = file.find("host"); host != nullptr && file.is_table(*host)) {
+    file.read_numbers(
+        host->value.members, host->value.origin, "[host]",
+        {{"gb_s", "GB/s between a rank and its host, in one direction", &machine.host.bandwidth, 1e9},
+         {"memory_gb", "GB (10^9 bytes) of the host's memory, of one rank", &machine.host.memory, 1e9},
+         {"memory_gb_s", "GB/s of the host's memory, of one rank", &machine.host.memory_bandwidth, 1e9}});
   }
   file.finish();
   return machine;

@@ -16,6 +16,7 @@ struct StageMemory {
   double activations = 0;  // of all micro-batches that are between forward and backward
   double logits = 0;       // of the micro-batch in the head; the last stage only
   double workspace = 0;    // of libraries, and buffers of exchanges
+  double host = 0;         // in the host's memory, and no part of total()
   double total() const { return weights + gradients + states + activations + logits + workspace; }
 };
 
@@ -25,5 +26,9 @@ StageMemory stage_memory(const ModelShape& model, const Layout& layout, int stag
 
 // The largest of all stages.
 StageMemory peak_memory(const ModelShape& model, const Layout& layout, double busiest = 1);
+
+// The mean of all stages, bytes, without embedding, head and logits, where each stage keeps `kept` micro-batches (at least
+// one): the largest stage has as much, whatever the schedule and the cut.
+double mean_memory(const ModelShape& model, const Layout& layout, double kept, double busiest = 1);
 
 }  // namespace orthant::cost

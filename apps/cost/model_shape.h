@@ -4,6 +4,7 @@
 // Thread safety: values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -33,14 +34,34 @@ struct ModelShape {
   double expert_ffn = 0;  // inner size of one expert
   double shared_ffn = 0;  // inner size of all shared experts together
   int dense_layers = 0;   // the first so many layers of a routed model have no experts
+  int routed_every = 1;   // and of the others block i has some where (i + 1) % routed_every == 0
   int extra_layers = 0;   // multi-token prediction: blocks after the last layer, each with a head
   double window = 0;      // every second layer attends to so many positions at most; 0: all to all before them
 };
 
 inline constexpr double half_bytes = 2;  // of an element of the usual type, bf16 or fp16
 
-enum class Recompute { none, selective, full };  // selective: the core of attention
+// selective: the core of attention. activation: what the activation of a dense FFN gives.
+enum class Recompute { none, selective, full, activation };
 enum class Precision { fp32, half, fp8, fp4 };   // of the large products
+
+// Who takes part in the experts' work of a tensor group. parts: each rank sends its part of the tokens, and
+// `expert_tensor` consecutive ranks gather what they share an expert of (Megatron). split: all ranks send all tokens,
+// each for its own channels of every expert. folded: each rank sends its part of the tokens to whole experts.
+enum class TensorExperts { parts, split, folded };
+enum class Exchange { best, one_level, two_levels };  // best: the faster one, rows sent once to a node
+
+enum class Axis { tensor, context, data, pipeline };
+
+// Ranks that are `stride` apart; several: their combinations.
+struct Span {
+  int size = 1, stride = 1;
+};
+struct Spans {
+  std::array<Span, 4> of = {};
+  int count = 0;
+  void add(int size, int stride) { of[static_cast<std::size_t>(count++)] = {size, stride}; }
+};
 
 // Ranks and their work. REQUIRES: ranks == tensor * pipeline * context * data(); sizes are positive.
 struct Layout {
@@ -67,11 +88,27 @@ struct Layout {
   bool batched_experts = false;    // rows of experts are padded to a capacity: one product for all experts of a rank
   bool hidden_exchange = false;    // tokens travel beside the work of another micro-batch or chunk
   bool once_a_node = false;        // exchange in two levels: a token is sent once to each node that has experts of it
+  bool ulysses = false;            // positions are traded for heads; else keys and values pass all ranks
+  bool layered = false;            // all micro-batches pass a layer before one passes the next: a gather, a sum a layer
+  bool sums_each = false;          // ZeRO stage 2: gradients of every micro-batch are summed by themselves
+  bool host_states = false;        // optimizer states, and their update, in the host's memory
+  bool light_experts = false;      // what the activation of an expert gives is always computed again
+  int exchange_chunks = 1;         // parts in which rows travel to experts: one travels beside another's products
+  Exchange exchange = Exchange::best;
+  TensorExperts tensor_experts = TensorExperts::parts;
   Precision precision = Precision::half;
+  double state_bytes = 0;    // of a parameter, in the optimizer; 0: master weight and two moments in fp32
+  double libraries = 130e6;  // bytes that libraries keep for themselves
+  std::array<Axis, 4> order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};  // innermost first
 
   double data() const { return static_cast<double>(ranks) / tensor / pipeline / context; }
   double expert_data() const { return static_cast<double>(ranks) / pipeline / expert / expert_tensor; }
   double micro_batches() const { return global_batch / data() / micro_batch; }
+  int size_of(Axis axis) const;
+  int stride_of(Axis axis) const;
+  Spans gradient_spans() const;     // ranks that hold the same dense parameters
+  Spans expert_spans() const;       // ranks that share the experts out
+  Spans expert_data_spans() const;  // ranks that hold the same experts
   std::vector<int> blocks_of_pieces(int layers) const;  // `blocks`, or what stands for it
 };
 

@@ -56,31 +56,55 @@ void add_attention(const ModelShape& model, const Layout& layout, const Machine&
   }
 }
 
-// Experts and what surrounds them, forward.
-void add_experts(const ModelShape& model, const Layout& layout, const Machine& machine, double busiest, double tokens,
-                 PassSeconds& pass) {
-  const double own = tokens / layout.tensor;  // each rank of a tensor group sends its part of the tokens
-  const double choices = own * model.top_k, row = model.hidden * half_bytes;
-  pass.products += product_seconds(machine, Precision::half, own, model.experts, model.hidden);
-  const double rows = choices * layout.expert_tensor * busiest;
-  const double local = std::max(1.0, static_cast<double>(model.experts) / layout.expert);
-  const double inner = model.expert_ffn / layout.expert_tensor;
-  const double matrices = model.gated ? 2 : 1;
-  pass.products += local * (product_seconds(machine, layout.precision, rows / local, matrices * inner, model.hidden) +
-                            product_seconds(machine, layout.precision, rows / local, model.hidden, inner));
-  // Rows are packed before they travel and unpacked after it, on both sides and on both ways.
-  pass.memory += (6 * choices + 4 * rows) * row / bandwidth(machine);
-  pass.memory += rows * inner * (matrices + 1) * half_bytes / bandwidth(machine);
-  const Group across = group_of(machine, layout.expert, layout.expert_tensor);
-  const Group within = group_of(machine, layout.expert_tensor, 1);
+// Rows of tokens to their experts and back.
+double exchange_seconds(const ModelShape& model, const Layout& layout, const Group& across, double bytes,
+                        double busiest) {
+  const double part = bytes / layout.exchange_chunks;
+  const double direct = all_to_all(across, part, busiest);
   // Sent once to each node that has an expert of it, a token travels less often than it has choices.
   const double nodes = across.nodes();
   const double copies = layout.once_a_node ? nodes * (1 - std::pow(1 - 1 / nodes, model.top_k)) : model.top_k;
-  pass.expert +=
-      2 * std::min(all_to_all(across, choices * row, busiest),
-                   all_to_all_two_level(across, choices * row, busiest, std::min(1.0, copies / model.top_k)));
-  const double gathered = choices * layout.expert_tensor * busiest * row;
-  pass.expert += all_gather(within, gathered) + reduce_scatter(within, gathered);
+  const double hops = all_to_all_two_level(across, part, busiest, std::min(1.0, copies / model.top_k));
+  const double once = layout.exchange == Exchange::one_level    ? direct
+                      : layout.exchange == Exchange::two_levels ? hops
+                                                                : std::min(direct, hops);
+  return 2 * layout.exchange_chunks * once;
+}
+
+// Experts and what surrounds them, forward.
+void add_experts(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
+                 double busiest, double tokens, PassSeconds& pass) {
+  const bool split = layout.tensor_experts == TensorExperts::split;
+  const bool parts = layout.tensor_experts == TensorExperts::parts;
+  // Each rank of a tensor group sends its part of the tokens, or all of them.
+  const double own = tokens / layout.tensor, sent = split ? tokens : own;
+  const double choices = sent * model.top_k, row = model.hidden * half_bytes;
+  pass.products += product_seconds(machine, Precision::half, split && !layout.sequence_parallel ? tokens : own,
+                                   model.experts, model.hidden);
+  const double rows = choices * (parts ? layout.expert_tensor : 1) * busiest;
+  const double local = std::max(1.0, static_cast<double>(model.experts) / layout.expert);
+  const double inner = model.expert_ffn / layout.expert_tensor;
+  const double matrices = model.gated ? 2 : 1;
+  const double products =
+      local * (product_seconds(machine, layout.precision, rows / local, matrices * inner, model.hidden) +
+               product_seconds(machine, layout.precision, rows / local, model.hidden, inner));
+  pass.products += products;
+  // Rows are packed before they travel and unpacked after it, on both sides and on both ways.
+  pass.memory += (6 * choices + 4 * rows) * row / bandwidth(machine);
+  pass.memory += rows * inner * (matrices + 1) * half_bytes / bandwidth(machine);
+  const Group across = group_of(machine, layout.expert_spans());
+  pass.expert += exchange_seconds(model, layout, across, choices * row, busiest);
+  if (layout.exchange_chunks > 1) {  // the first part hides behind nothing
+    const double beside = pass.expert * (layout.exchange_chunks - 1) / layout.exchange_chunks;
+    pass.expert -= std::min(practice.overlap * beside, products);
+  }
+  if (parts) {
+    const Group within = group_of(machine, layout.expert_tensor, 1);
+    const double gathered = choices * layout.expert_tensor * busiest * row;
+    pass.expert += all_gather(within, gathered) + reduce_scatter(within, gathered);
+  } else if (!split && !layout.sequence_parallel) {  // each rank had its part of the rows: all get them back
+    pass.tensor += all_gather(group_of(machine, layout.tensor, layout.stride_of(Axis::tensor)), tokens * row);
+  }
 }
 
 void add_ffn(const ModelShape& model, const Layout& layout, const Machine& machine, double inner_size, double tokens,
@@ -119,7 +143,12 @@ double product_seconds(const Machine& machine, Precision precision, double m, do
 }
 
 bool routed_block(const ModelShape& model, int block) {
-  return model.experts > 0 && block >= model.dense_layers;
+  return model.experts > 0 && block >= model.dense_layers && (block + 1) % model.routed_every == 0;
+}
+
+int routed_blocks(const ModelShape& model, int first, int count) {
+  const int begin = std::max(first, model.dense_layers), end = first + count;
+  return model.experts > 0 && end > begin ? end / model.routed_every - begin / model.routed_every : 0;
 }
 
 BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const Machine& machine,
@@ -136,17 +165,25 @@ BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const 
   // Two norms (read, written) and two sums with the residual (two reads, one write).
   pass.memory += 10 * tokens * row / (layout.sequence_parallel ? layout.tensor : 1) / bandwidth(machine);
   if (routed) {
-    add_experts(model, layout, machine, busiest, tokens, pass);
+    add_experts(model, layout, machine, practice, busiest, tokens, pass);
   }
-  const Group tensor = group_of(machine, layout.tensor, 1);
-  const double sums = routed && model.shared_ffn <= 0 ? 1 : 2;  // routed tokens are divided already
+  const Group tensor = group_of(machine, layout.tensor, layout.stride_of(Axis::tensor));
+  const bool whole_tokens = layout.tensor_experts == TensorExperts::split;  // other routed tokens are divided already
+  const double sums = 1 + (!routed || model.shared_ffn > 0 ? 1 : 0) + (routed && whole_tokens ? 1 : 0);
   pass.tensor +=
       sums * (layout.sequence_parallel ? all_gather(tensor, tokens * row) + reduce_scatter(tensor, tokens * row)
                                        : all_reduce(tensor, tokens * row));
-  if (layout.context > 1) {  // keys and values of all positions pass every rank
-    const Group context = group_of(machine, layout.context, layout.tensor);
-    pass.tensor += all_gather(
-        context, 2 * tokens * layout.context * model.kv_heads * model.head_size * half_bytes / layout.tensor);
+  if (layout.context > 1) {
+    const Group context = group_of(machine, layout.context, layout.stride_of(Axis::context));
+    const double each = tokens * half_bytes / layout.tensor;
+    if (layout.ulysses) {  // queries, keys and values there, the core's result back; too few key heads are repeated
+      const double keys = std::max(model.kv_heads, layout.context * layout.tensor) * model.head_size;
+      for (const double width : {query_size(model), keys, keys, value_size(model)}) {
+        pass.tensor += all_to_all(context, each * width);
+      }
+    } else {  // keys and values of all positions pass every rank
+      pass.tensor += all_gather(context, 2 * layout.context * each * model.kv_heads * model.head_size);
+    }
   }
   const double own_experts = layout.batched_experts ? 1 : static_cast<double>(model.experts) / layout.expert;
   if (layout.hidden_exchange) {  // behind the rest of the block, as far as one hides behind the other
@@ -166,6 +203,9 @@ BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const 
     block.backward += pass;
   } else if (layout.recompute == Recompute::selective) {
     block.backward += core;
+  } else if (layout.recompute == Recompute::activation) {
+    const double inner = routed ? model.shared_ffn : model.ffn, matrices = model.gated ? 2 : 1;
+    block.backward.memory += tokens * inner / layout.tensor * (matrices + 1) * half_bytes / bandwidth(machine);
   }
   wait_for_host(block.forward, launches, layout, machine);
   wait_for_host(block.backward, (layout.recompute == Recompute::full ? 3 : 2) * launches, layout, machine);
@@ -176,7 +216,7 @@ BlockSeconds embedding_seconds(const ModelShape& model, const Layout& layout, co
   const double bytes = tokens_of(model, layout) * model.hidden * half_bytes;
   BlockSeconds block;
   block.forward.memory = 3 * bytes / bandwidth(machine);
-  block.forward.tensor = reduce_scatter(group_of(machine, layout.tensor, 1), bytes);
+  block.forward.tensor = reduce_scatter(group_of(machine, layout.tensor, layout.stride_of(Axis::tensor)), bytes);
   block.backward.memory = 3 * bytes / bandwidth(machine);
   return block;
 }

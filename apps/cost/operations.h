@@ -51,5 +51,6 @@ struct BlockParameters {
 BlockParameters block_parameters(const ModelShape& model, const Layout& layout, bool routed);
 double embedding_parameters(const ModelShape& model, const Layout& layout);  // one of the two matrices
 bool routed_block(const ModelShape& model, int block);
+int routed_blocks(const ModelShape& model, int first, int count);  // of so many blocks, those with experts
 
 }  // namespace orthant::cost

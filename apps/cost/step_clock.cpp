@@ -8,7 +8,15 @@ namespace {
 
 constexpr int played_rounds = 3;  // of one micro-batch a stage, before a schedule repeats itself
 
-PipelineProgram program_for(const Layout& layout, int micro_batches) {
+int whole_micro_batches(const Layout& layout) {
+  const int count = std::max(1, static_cast<int>(std::ceil(layout.micro_batches() - 1e-9)));
+  const int round = layout.chunks > 1 ? layout.pipeline : 1;
+  return (count + round - 1) / round * round;
+}
+
+}  // namespace
+
+PipelineProgram published_programs(const Layout& layout, int micro_batches) {
   if (layout.zero_bubble) {
     return zero_bubble(layout.pipeline, micro_batches);
   }
@@ -19,20 +27,12 @@ PipelineProgram program_for(const Layout& layout, int micro_batches) {
                            : one_forward_one_backward(layout.pipeline, micro_batches);
 }
 
-int whole_micro_batches(const Layout& layout) {
-  const int count = std::max(1, static_cast<int>(std::ceil(layout.micro_batches() - 1e-9)));
-  const int round = layout.chunks > 1 ? layout.pipeline : 1;
-  return (count + round - 1) / round * round;
-}
-
-}  // namespace
-
-StepClock::StepClock(const Layout& layout, bool whole) {
+StepClock::StepClock(const Layout& layout, bool whole, const MakePrograms& programs) {
   const int count = whole_micro_batches(layout), round = layout.pipeline;
   const int played = whole || count <= (played_rounds + 1) * round ? count : count % round + played_rounds * round;
-  program_ = program_for(layout, played);
+  program_ = programs(layout, played);
   if (played < count) {
-    shorter_ = program_for(layout, played - round);
+    shorter_ = programs(layout, played - round);
     periods_ = static_cast<double>(count - played) / round;
   }
   scale_ = layout.micro_batches() / count;

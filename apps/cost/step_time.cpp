@@ -29,9 +29,9 @@ class StepModel {
         layout_(layout),
         machine_(machine),
         practice_(practice),
-        dense_group_(group_of(machine, std::max(1, static_cast<int>(layout.data() * layout.context)), layout.tensor)),
-        routed_group_(group_of(machine, std::max(1, static_cast<int>(layout.expert_data())),
-                               layout.expert * layout.expert_tensor)) {}
+        dense_group_(group_of(machine, layout.gradient_spans())),
+        routed_group_(group_of(machine, layout.expert_data_spans())),
+        next_stage_(group_of(machine, 2, layout.stride_of(Axis::pipeline))) {}
 
   StepTime seconds(const Routing& routing, const StepClock& clock) {
     uneven_micro_batches_ = !routing.load.empty();
@@ -41,13 +41,8 @@ class StepModel {
 
   ClockResult course(const Routing& routing, const StepClock& clock) const {
     if (routing.load.empty()) {
-      PieceDurations durations;
-      for (std::size_t pass = 0; pass < durations.size(); ++pass) {
-        for (const PieceSeconds& piece : pieces_) {
-          durations[pass].push_back(duration(static_cast<Pass>(pass), piece, 0));
-        }
-      }
-      return clock.run(durations, message_seconds());
+      const PassTimes times = pass_times();
+      return clock.run(times.passes, times.message);
     }
     std::vector<double> slow;
     for (std::size_t m = 0; m < routing.load.size(); ++m) {
@@ -58,6 +53,54 @@ class StepModel {
       return duration(pass, pieces_[static_cast<std::size_t>(piece)], extra);
     };
     return clock.run(of_micro_batch, message_seconds());
+  }
+
+  PassTimes pass_times() const {
+    PassTimes times{{}, message_seconds()};
+    for (std::size_t pass = 0; pass < times.passes.size(); ++pass) {
+      for (const PieceSeconds& piece : pieces_) {
+        times.passes[pass].push_back(duration(static_cast<Pass>(pass), piece, 0));
+      }
+    }
+    return times;
+  }
+
+  double bound(const Routing& routing) {
+    uneven_micro_batches_ = !routing.load.empty();
+    make_pieces(routing.load.empty() ? imbalance(routing, model_.experts, layout_.expert, 0) : 1);
+    const double count = layout_.micro_batches(), message = message_seconds();
+    double least = 0, mean = 0;  // choices of the busiest rank beyond the mean load, over micro-batches
+    if (uneven_micro_batches_) {
+      const int all = static_cast<int>(count);
+      least = 1e9;
+      for (int m = 0; m < all; ++m) {
+        const double extra = imbalance(routing, model_.experts, layout_.expert, m) - 1;
+        least = std::min(least, extra);
+        mean += extra / all;
+      }
+    }
+    const auto both = [&](const PieceSeconds& piece) {
+      return duration(Pass::forward, piece, mean) + duration(Pass::backward, piece, mean) +
+             (layout_.zero_bubble ? piece.weights : 0);
+    };
+    const std::size_t stages = static_cast<std::size_t>(layout_.pipeline);
+    double around = 0, longest = 0, busiest = 0, last_passes = 0;
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      double busy = 0, backward = 0;
+      for (std::size_t piece = stage; piece < pieces_.size(); piece += stages) {
+        busy += count * both(pieces_[piece]);
+        backward += pieces_[piece].backward.total();
+      }
+      longest = std::max(longest, busy + around);
+      if (busy > busiest * (1 + 1e-12)) {
+        busiest = busy;
+        last_passes = backward;
+      }
+      around += duration(Pass::forward, pieces_[stage], least) + message;
+      around += layout_.zero_bubble ? 0 : duration(Pass::backward, pieces_[stage], least) + message;
+    }
+    constexpr double rounding = 1 - 1e-9;
+    return rounding * (longest + gradient_seconds(last_passes) + update_seconds() + practice_.step);
   }
 
   double along(const ClockResult& course) const {
@@ -80,7 +123,7 @@ class StepModel {
   void make_pieces(double busiest) {
     BlockSeconds dense, routed;
     BlockParameters of_dense, of_routed;
-    if (!routed_block(model_, 0)) {
+    if (routed_blocks(model_, 0, model_.layers) < model_.layers) {
       dense = block_seconds(model_, layout_, machine_, practice_, false);
       of_dense = block_parameters(model_, layout_, false);
     }
@@ -104,8 +147,8 @@ class StepModel {
       const bool last = piece + 1 == blocks.size();
       const int extra = last ? model_.extra_layers : 0;
       const int count = blocks[piece] + extra;
-      const int without = model_.experts > 0 ? std::clamp(model_.dense_layers - block, 0, count) : count;
-      const double with = count - without;
+      const double with = routed_blocks(model_, block, count);
+      const double without = count - with;
       block += count;
       add(seconds, dense, without);
       add(seconds, routed, with);
@@ -124,6 +167,12 @@ class StepModel {
       if (layout_.zero == 3) {
         seconds.gathered_forward = gathered(own);
         seconds.gathered_backward = 2 * seconds.gathered_forward;  // the weights again, and sums of their gradients
+      } else if (summed_each()) {
+        seconds.gathered_backward = gathered(own) * gradient_bytes() / half_bytes;
+      }
+      if (layout_.layered) {
+        seconds.gathered_forward /= layout_.micro_batches();
+        seconds.gathered_backward /= layout_.micro_batches();
       }
       Parameters& stage = held[piece % held.size()];
       stage.dense += own.dense;
@@ -155,9 +204,13 @@ class StepModel {
       return 0;
     }
     const double bytes = layout_.micro_batch * model_.sequence / layout_.context * model_.hidden * half_bytes;
-    const double sent = send(group_of(machine_, 2, layout_.ranks / layout_.pipeline), bytes / layout_.tensor);
-    return layout_.sequence_parallel ? sent : sent + all_gather(group_of(machine_, layout_.tensor, 1), bytes);
+    const double sent = send(next_stage_, bytes / layout_.tensor);
+    const Group tensor = group_of(machine_, layout_.tensor, layout_.stride_of(Axis::tensor));
+    return layout_.sequence_parallel ? sent : sent + all_gather(tensor, bytes);
   }
+
+  double gradient_bytes() const { return layout_.narrow_gradients ? 2 : 4; }
+  bool summed_each() const { return layout_.zero == 2 && layout_.sums_each; }
 
   // Weights of one piece, gathered for one pass.
   double gathered(const Parameters& own) const {
@@ -188,19 +241,19 @@ class StepModel {
     if (layout_.zero == 3) {
       return 0;
     }
-    const double gradient_bytes = layout_.narrow_gradients ? 2 : 4;
     const auto one = [&](const Group& group, double parameters) {
-      return layout_.zero == 0
-                 ? all_reduce(group, gradient_bytes * parameters)
-                 : reduce_scatter(group, gradient_bytes * parameters) + all_gather(group, half_bytes * parameters);
+      if (layout_.zero == 0) {
+        return all_reduce(group, gradient_bytes() * parameters);
+      }
+      return (summed_each() ? 0 : reduce_scatter(group, gradient_bytes() * parameters)) +
+             all_gather(group, half_bytes * parameters);
     };
     double seconds = one(dense_group_, largest_.dense) + one(routed_group_, largest_.routed);
     if (layout_.overlapped) {
       seconds -= std::min(practice_.overlap * seconds, last_passes);
     }
     if (model_.tied && layout_.pipeline > 1) {  // first and last stage add up their gradients of the one matrix
-      seconds += all_reduce(group_of(machine_, 2, layout_.ranks / layout_.pipeline),
-                            gradient_bytes * embedding_parameters(model_, layout_));
+      seconds += all_reduce(next_stage_, gradient_bytes() * embedding_parameters(model_, layout_));
     }
     return seconds;
   }
@@ -210,8 +263,11 @@ class StepModel {
     // written.
     constexpr double bytes = 38;
     const double shards = layout_.zero > 0 ? dense_group_.size : 1, routed = layout_.zero > 0 ? routed_group_.size : 1;
-    return bytes * (largest_.dense / shards + largest_.routed / routed) /
-           (machine_.memory_bandwidth * machine_.factors.memory);
+    const double own = largest_.dense / shards + largest_.routed / routed;
+    if (layout_.host_states) {  // gradients go to the host, weights come back
+      return own * (4 + half_bytes) / machine_.host.bandwidth + bytes * own / machine_.host.memory_bandwidth;
+    }
+    return bytes * own / (machine_.memory_bandwidth * machine_.factors.memory);
   }
 
   StepTime summed(const ClockResult& result, double message) const {
@@ -226,7 +282,7 @@ class StepModel {
     }
     const double busy = result.busy[busiest];
     (uneven_micro_batches_ ? time.uneven : time.gather) = busy - time.work.total();
-    if (layout_.zero < 3 && !uneven_micro_batches_) {
+    if (layout_.zero < 3 && !summed_each() && !uneven_micro_batches_) {
       time.gather = 0;  // rounding
     }
     time.messages = std::min(result.critical_messages * message, result.seconds - busy);
@@ -243,6 +299,7 @@ class StepModel {
   const Machine& machine_;
   const Practice& practice_;
   const Group dense_group_, routed_group_;  // ranks that hold the same parameters
+  const Group next_stage_;
   std::vector<PieceSeconds> pieces_;
   bool uneven_micro_batches_ = false;
   Parameters largest_;
@@ -258,6 +315,17 @@ StepTime step_time(const ModelShape& model, const Layout& layout, const Machine&
 StepTime step_time(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
                    const Routing& routing, const StepClock& clock) {
   return StepModel(model, layout, machine, practice).seconds(routing, clock);
+}
+
+PassTimes pass_times(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice) {
+  StepModel step(model, layout, machine, practice);
+  step.make_pieces(1);
+  return step.pass_times();
+}
+
+double step_bound(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
+                  const Routing& routing) {
+  return StepModel(model, layout, machine, practice).bound(routing);
 }
 
 ClockResult step_course(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,

@@ -32,11 +32,15 @@ struct StepTime {
   double host = 0;       // between steps
 };
 
+// Programs for a layout's stages and so many micro-batches.
+using MakePrograms = std::function<PipelineProgram(const Layout& layout, int micro_batches)>;
+PipelineProgram published_programs(const Layout& layout, int micro_batches);
+
 // The programs of a layout, cut to as many micro-batches as decide a step's course; the rest repeats.
 class StepClock {
  public:
   // whole: all micro-batches are played, for durations that depend on them.
-  explicit StepClock(const Layout& layout, bool whole = false);
+  explicit StepClock(const Layout& layout, bool whole = false, const MakePrograms& programs = published_programs);
   // Like run_clock() of all micro-batches; tasks on the chain that decides are in `critical`. REQUIRES: durations that
   // do not depend on the micro-batch, where there are more micro-batches than are played.
   ClockResult run(const Duration& duration, double message) const;
@@ -61,6 +65,21 @@ StepTime step_time(const ModelShape& model, const Layout& layout, const Machine&
                    const Routing& routing = {});
 StepTime step_time(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
                    const Routing& routing, const StepClock& clock);
+
+// What no step takes less than, without a clock: the stage that works longest, what must be over before it can begin and
+// what must follow its last task; gradients, update and host as step_time() has them. Proof: docs/guides/search.md.
+// REQUIRES: as step_time(); a schedule whose stages all end with a backward pass of their first chunk, as all but
+// zero_bubble do.
+double step_bound(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
+                  const Routing& routing = {});
+
+// What each pass of each piece takes for a micro-batch, and a message from stage to stage, s: for a picture of who works
+// when.
+struct PassTimes {
+  PieceDurations passes;
+  double message = 0;
+};
+PassTimes pass_times(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice);
 
 // Blocks of each piece so that the first and the last, which have the embedding, the head and the blocks of multi-token
 // prediction too, take as long as others.

@@ -1,5 +1,5 @@
 // orthant plan CONFIG [--rank R] [--routing RUN] [--json]: what a layout would hold and send, without starting a rank;
-// with --schedule who works when.
+// with --schedule who works when, with --search which layout is the best.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apps/plan/plan_output.h"
+#include "apps/plan/plan_search.h"
 #include "apps/plan/recorded_routing.h"
 #include "apps/plan/schedule_drawing.h"
 #include "core/arch/trained_text.h"
@@ -22,8 +23,10 @@ struct PlanOptions {
   std::int64_t step = 0;  // 0: the first of the largest batch
   bool json = false;
   bool schedule = false;
+  bool search = false;
   std::string svg;      // empty: none
   std::string routing;  // of a run; empty: none
+  SearchOptions searched;
 };
 
 void draw(const Config& config, const PlanOptions& options) {
@@ -82,13 +85,54 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
   write_output(options.json ? plan_json(plan) : plan_text(plan) + data);
 }
 
+bool search_layout(const ConfigArguments& arguments, const PlanOptions& options) {
+  SearchOptions wanted = options.searched;
+  wanted.json = options.json;
+  wanted.svg = options.svg;
+  wanted.routing = options.routing;
+  return run_search(arguments, wanted);
+}
+
+void add_search_options(CLI::App& command, PlanOptions& options, CLI::Option* schedule) {
+  CLI::Option* search =
+      command
+          .add_flag("--search", options.search,
+                    "Look instead for the best layout on a machine, which nobody need have (docs/guides/search.md)")
+          ->excludes(schedule);
+  CLI::Option* machine = command
+                             .add_option("--machine", options.searched.machine,
+                                         "The machine to search for: a file as those of configs/machines")
+                             ->needs(search)
+                             ->type_name("FILE");
+  search->needs(machine);
+  command
+      .add_option("--ranks", options.searched.ranks, "Ranks of it; without it those of the configuration's layout")
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(search)
+      ->type_name("N");
+  command
+      .add_option("--memory", options.searched.memory,
+                  "What a rank may take; without it memory.limit, or 94 % of the machine's memory")
+      ->needs(search)
+      ->type_name("BYTES");
+  command.add_option("--top", options.searched.top, "How many layouts are shown")
+      ->check(CLI::Range(1, 1000))
+      ->needs(search)
+      ->type_name("K");
+  command
+      .add_option("--out", options.searched.out, "Write a configuration with the best layout, which `launch` takes")
+      ->needs(search)
+      ->type_name("FILE");
+}
+
 }  // namespace
 
 void add_plan_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("plan");
   add_examples(*command,
                "  orthant plan configs/quickstart.toml\n"
-               "  orthant plan configs/pipeline.toml --schedule");
+               "  orthant plan configs/pipeline.toml --schedule\n"
+               "  orthant plan configs/olmoe_1b.toml --search --machine configs/machines/h100.toml --ranks 64");
   auto arguments = add_config_arguments(*command);
   auto options = std::make_shared<PlanOptions>();
   command->add_option("--rank", options->rank, "The rank whose slices and collectives are listed")
@@ -107,10 +151,20 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   CLI::Option* json = command->add_flag("--json", options->json, "Print everything as JSON (docs/guides/plan.md)");
   CLI::Option* schedule =
       command->add_flag("--schedule", options->schedule, "Draw instead in which order the stages work")->excludes(json);
-  command->add_option("--svg", options->svg, "Draw it into this file too")->needs(schedule)->type_name("FILE");
+  command->add_option("--svg", options->svg, "Draw it, or what the search has found, into this file too")
+      ->type_name("FILE");
+  add_search_options(*command, *options, schedule);
   command->callback([arguments, options, &exit_code] {
-    run(*arguments, *options);
-    exit_code = static_cast<int>(ExitCode::ok);
+    if (!options->svg.empty() && !options->schedule && !options->search) {
+      throw CLI::RequiresError("--svg", "--schedule or --search");
+    }
+    bool found = true;
+    if (options->search) {
+      found = search_layout(*arguments, *options);
+    } else {
+      run(*arguments, *options);
+    }
+    exit_code = static_cast<int>(found ? ExitCode::ok : ExitCode::bad_configuration);
   });
 }
 
