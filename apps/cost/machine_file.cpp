@@ -219,11 +219,10 @@ Machine load_machine(const std::string& path, const FactorFile& factors) {
                  "write a [factors] table, or a generation of factors.toml");
   }
   if (const Member* host = file.find("host"); host != nullptr && file.is_table(*host)) {
-    file.read_numbers(
-        host->value.members, host->value.origin, "[host]",
-        {{"gb_s", "GB/s between a rank and its host, in one direction", &machine.host.bandwidth, 1e9},
-         {"memory_gb", "GB (10^9 bytes) of the host's memory, of one rank", &machine.host.memory, 1e9},
-         {"memory_gb_s", "GB/s of the host's memory, of one rank", &machine.host.memory_bandwidth, 1e9}});
+    file.read_numbers(host->value.members, host->value.origin, "[host]",
+                      {{"gb_s", "GB/s between a rank and its host, in one direction", &machine.host.bandwidth, 1e9},
+                       {"memory_gb", "GB (10^9 bytes) of the host's memory, of one rank", &machine.host.memory, 1e9},
+                       {"memory_gb_s", "GB/s of the host's memory, of one rank", &machine.host.memory_bandwidth, 1e9}});
   }
   file.finish();
   return machine;

@@ -133,8 +133,10 @@ StageMemory MemoryModel::stage_memory_of(int stage, BlockParameters held, double
   const bool wide = layout_.precision == Precision::fp32;
   memory.weights = bytes(wide ? 4 : half_bytes, 3);
   memory.gradients = bytes(layout_.narrow_gradients && !wide ? 2 : 4, 2);
-  (layout_.host_states ? memory.host : memory.states) =
-      bytes(layout_.state_bytes > 0 ? layout_.state_bytes : wide ? 8 : 12, 1);
+  (layout_.host_states ? memory.host : memory.states) = bytes(layout_.state_bytes > 0 ? layout_.state_bytes
+                                                              : wide                  ? 8
+                                                                                      : 12,
+                                                              1);
   memory.activations = activations;
   if (last) {
     const double logits = layout_.micro_batch * model_.sequence / layout_.context * model_.vocabulary / layout_.tensor;

@@ -27,8 +27,8 @@ StageMemory stage_memory(const ModelShape& model, const Layout& layout, int stag
 // The largest of all stages.
 StageMemory peak_memory(const ModelShape& model, const Layout& layout, double busiest = 1);
 
-// The mean of all stages, bytes, without embedding, head and logits, where each stage keeps `kept` micro-batches (at least
-// one): the largest stage has as much, whatever the schedule and the cut.
+// The mean of all stages, bytes, without embedding, head and logits, where each stage keeps `kept` micro-batches (at
+// least one): the largest stage has as much, whatever the schedule and the cut.
 double mean_memory(const ModelShape& model, const Layout& layout, double kept, double busiest = 1);
 
 }  // namespace orthant::cost

@@ -43,7 +43,7 @@ inline constexpr double half_bytes = 2;  // of an element of the usual type, bf1
 
 // selective: the core of attention. activation: what the activation of a dense FFN gives.
 enum class Recompute { none, selective, full, activation };
-enum class Precision { fp32, half, fp8, fp4 };   // of the large products
+enum class Precision { fp32, half, fp8, fp4 };  // of the large products
 
 // Who takes part in the experts' work of a tensor group. parts: each rank sends its part of the tokens, and
 // `expert_tensor` consecutive ranks gather what they share an expert of (Megatron). split: all ranks send all tokens,
@@ -106,9 +106,9 @@ struct Layout {
   double micro_batches() const { return global_batch / data() / micro_batch; }
   int size_of(Axis axis) const;
   int stride_of(Axis axis) const;
-  Spans gradient_spans() const;     // ranks that hold the same dense parameters
-  Spans expert_spans() const;       // ranks that share the experts out
-  Spans expert_data_spans() const;  // ranks that hold the same experts
+  Spans gradient_spans() const;                         // ranks that hold the same dense parameters
+  Spans expert_spans() const;                           // ranks that share the experts out
+  Spans expert_data_spans() const;                      // ranks that hold the same experts
   std::vector<int> blocks_of_pieces(int layers) const;  // `blocks`, or what stands for it
 };
 

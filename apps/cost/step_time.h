@@ -66,15 +66,15 @@ StepTime step_time(const ModelShape& model, const Layout& layout, const Machine&
 StepTime step_time(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
                    const Routing& routing, const StepClock& clock);
 
-// What no step takes less than, without a clock: the stage that works longest, what must be over before it can begin and
-// what must follow its last task; gradients, update and host as step_time() has them. Proof: docs/guides/search.md.
+// What no step takes less than, without a clock: the stage that works longest, what must be over before it can begin
+// and what must follow its last task; gradients, update and host as step_time() has them. Proof: docs/guides/search.md.
 // REQUIRES: as step_time(); a schedule whose stages all end with a backward pass of their first chunk, as all but
 // zero_bubble do.
 double step_bound(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
                   const Routing& routing = {});
 
-// What each pass of each piece takes for a micro-batch, and a message from stage to stage, s: for a picture of who works
-// when.
+// What each pass of each piece takes for a micro-batch, and a message from stage to stage, s: for a picture of who
+// works when.
 struct PassTimes {
   PieceDurations passes;
   double message = 0;

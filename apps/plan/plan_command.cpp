@@ -105,8 +105,7 @@ void add_search_options(CLI::App& command, PlanOptions& options, CLI::Option* sc
                              ->needs(search)
                              ->type_name("FILE");
   search->needs(machine);
-  command
-      .add_option("--ranks", options.searched.ranks, "Ranks of it; without it those of the configuration's layout")
+  command.add_option("--ranks", options.searched.ranks, "Ranks of it; without it those of the configuration's layout")
       ->check(CLI::Range(1, 1 << 20))
       ->needs(search)
       ->type_name("N");
@@ -119,8 +118,7 @@ void add_search_options(CLI::App& command, PlanOptions& options, CLI::Option* sc
       ->check(CLI::Range(1, 1000))
       ->needs(search)
       ->type_name("K");
-  command
-      .add_option("--out", options.searched.out, "Write a configuration with the best layout, which `launch` takes")
+  command.add_option("--out", options.searched.out, "Write a configuration with the best layout, which `launch` takes")
       ->needs(search)
       ->type_name("FILE");
 }

@@ -76,9 +76,8 @@ bool run_search(const ConfigArguments& arguments, const SearchOptions& options) 
     check_output_file(options.out);
     check_replaced(options.out, "# Found by orthant plan --search", "layout that a search has found");
   }
-  const search::Answer answer =
-      search::search(problem, {.top = static_cast<std::size_t>(options.top), .threads = 2});
-  search::Shown shown{arguments.file, options.machine, problem, answer, notes_of(config, options), 0,
+  const search::Answer answer = search::search(problem, {.top = static_cast<std::size_t>(options.top), .threads = 2});
+  search::Shown shown{arguments.file,         options.machine, problem, answer, notes_of(config, options), 0,
                       problem.practice.spread};
   if (!answer.best.empty()) {
     check_best(arguments, config, problem, answer.best.front().candidate, shown.notes);

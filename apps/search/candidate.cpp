@@ -79,8 +79,9 @@ std::string refused_sequence(const Problem& problem, const Candidate& c) {
   for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
     const int size = *axis == Axis::tensor ? c.tensor : *axis == Axis::context ? c.sequence : 1;
     if (!one_divides(left, size)) {
-      return fmt::format("{} key heads and {} x {} ranks of the tensor and the sequence axis: one must divide the other",
-                         problem.key_heads, c.tensor, c.sequence);
+      return fmt::format(
+          "{} key heads and {} x {} ranks of the tensor and the sequence axis: one must divide the other",
+          problem.key_heads, c.tensor, c.sequence);
     }
     left = std::max<std::int64_t>(1, left / size);
   }
@@ -110,11 +111,11 @@ std::string refused_stages(const Problem& problem, const Candidate& c) {
     return problem.refuses.at(Feature::pipeline);
   }
   const bool many = c.pipeline > 1;
-  if ((c.chunks > 1) != (c.schedule == Schedule::interleaved) || (c.schedule == Schedule::gpipe && !many) ||
-      (c.schedule == Schedule::interleaved && !many) || (c.schedule == Schedule::layered && many)) {
+  if ((c.chunks > 1) != (c.schedule == Course::interleaved) || (c.schedule == Course::gpipe && !many) ||
+      (c.schedule == Course::interleaved && !many) || (c.schedule == Course::layered && many)) {
     return "the schedule is for other numbers of stages and chunks";
   }
-  if (c.schedule == Schedule::layered && !problem.has(Feature::layered)) {
+  if (c.schedule == Course::layered && !problem.has(Feature::layered)) {
     return problem.refuses.at(Feature::layered);
   }
   if (c.pipeline * c.chunks > problem.chain) {
@@ -160,11 +161,12 @@ std::string refused_sharding(const Problem& problem, const Candidate& c) {
   if (c.host_states && !problem.has(Feature::host_states)) {
     return problem.refuses.at(Feature::host_states);
   }
-  // With one rank to share among, all stages are stage 0; layered saves where gathers or sums come for each micro-batch.
+  // With one rank to share among, all stages are stage 0; layered saves where gathers or sums come for each
+  // micro-batch.
   if (c.zero > 0 && c.data * c.sequence == 1) {
     return "there is nobody to share parameters with";
   }
-  return c.schedule == Schedule::layered && c.zero < 2 ? "layered accumulation saves what ZeRO stages 2 and 3 send" : "";
+  return c.schedule == Course::layered && c.zero < 2 ? "layered accumulation saves what ZeRO stages 2 and 3 send" : "";
 }
 
 }  // namespace
@@ -181,7 +183,7 @@ const std::vector<std::array<Axis, 4>>& all_orders() {
   return orders;
 }
 
-cost::Layout layout_of(const Problem& problem, const Candidate& c) {
+cost::Layout uncut_layout_of(const Problem& problem, const Candidate& c) {
   cost::Layout layout = problem.base;
   layout.tensor = c.tensor;
   layout.context = c.sequence;
@@ -195,8 +197,8 @@ cost::Layout layout_of(const Problem& problem, const Candidate& c) {
   layout.ulysses = c.ulysses;
   layout.host_states = c.host_states;
   layout.recompute = c.recompute;
-  layout.all_at_once = c.schedule == Schedule::gpipe;
-  layout.layered = c.schedule == Schedule::layered;
+  layout.all_at_once = c.schedule == Course::gpipe;
+  layout.layered = c.schedule == Course::layered;
   layout.tensor_experts = c.folded ? cost::TensorExperts::folded : cost::TensorExperts::split;
   layout.expert_tensor = c.folded || problem.model.experts == 0 ? 1 : c.tensor;
   layout.exchange_chunks = c.travel == Travel::in_parts || c.travel == Travel::two_levels_in_parts ? 2 : 1;
@@ -204,6 +206,11 @@ cost::Layout layout_of(const Problem& problem, const Candidate& c) {
                         ? cost::Exchange::two_levels
                         : cost::Exchange::one_level;
   layout.order = all_orders().at(c.order);
+  return layout;
+}
+
+cost::Layout layout_of(const Problem& problem, const Candidate& c) {
+  cost::Layout layout = uncut_layout_of(problem, c);
   if (c.pipeline * c.chunks > 1 && problem.cut) {
     layout.blocks = problem.cut(c.pipeline, c.chunks);
   }
@@ -225,8 +232,9 @@ Places places_of(const Problem& problem, const Candidate& c) {
     spans.add(size, layout.stride_of(axis));
     return inner(spans);
   };
-  return {along(Axis::tensor, c.tensor),      along(Axis::context, c.sequence), inner(layout.gradient_spans()),
-          c.pipeline > 1 ? along(Axis::pipeline, 2) : 1, inner(layout.expert_spans()),  inner(layout.expert_data_spans())};
+  return {along(Axis::tensor, c.tensor),  along(Axis::context, c.sequence),
+          inner(layout.gradient_spans()), c.pipeline > 1 ? along(Axis::pipeline, 2) : 1,
+          inner(layout.expert_spans()),   inner(layout.expert_data_spans())};
 }
 
 std::string refused_leaf(const Problem& problem, const Candidate& c) {
@@ -238,8 +246,7 @@ std::string refusal(const Problem& problem, const Candidate& c) {
   if (c.tensor * c.sequence * c.pipeline * c.data != problem.base.ranks) {
     return fmt::format("the axes have {} ranks", c.tensor * c.sequence * c.pipeline * c.data);
   }
-  for (const auto& refused :
-       {refused_tensor, refused_sequence, refused_batch, refused_experts, refused_leaf}) {
+  for (const auto& refused : {refused_tensor, refused_sequence, refused_batch, refused_experts, refused_leaf}) {
     if (std::string why = refused(problem, c); !why.empty()) {
       return why;
     }
@@ -263,12 +270,12 @@ const char* name_of(Feature feature) {
   return "";
 }
 
-const char* name_of(Schedule schedule) {
+const char* name_of(Course schedule) {
   switch (schedule) {
-    case Schedule::one_forward_one_backward: return "1f1b";
-    case Schedule::gpipe: return "gpipe";
-    case Schedule::interleaved: return "interleaved";
-    case Schedule::layered: return "layered";
+    case Course::one_forward_one_backward: return "1f1b";
+    case Course::gpipe: return "gpipe";
+    case Course::interleaved: return "interleaved";
+    case Course::layered: return "layered";
   }
   return "";
 }
@@ -301,7 +308,7 @@ std::string text_of(const Candidate& c) {
                       c.chunks > 1 ? fmt::format(", {} chunks", c.chunks) : ""));
     } else if (*axis == Axis::data && (c.data > 1 || c.zero > 0)) {
       add(fmt::format("data {}{}{}", c.data, c.zero > 0 ? fmt::format(" zero {}", c.zero) : "",
-                      c.schedule == Schedule::layered ? " layered" : ""));
+                      c.schedule == Course::layered ? " layered" : ""));
     } else if (*axis == Axis::context && c.sequence > 1) {
       add(fmt::format("sequence {} ({})", c.sequence, c.ulysses ? "ulysses" : "ring"));
     } else if (*axis == Axis::tensor && c.tensor > 1) {
@@ -310,7 +317,8 @@ std::string text_of(const Candidate& c) {
     }
   }
   if (c.expert > 1) {
-    add(fmt::format("expert {}{}", c.expert, c.travel == Travel::at_once ? "" : fmt::format(" ({})", name_of(c.travel))));
+    add(fmt::format("expert {}{}", c.expert,
+                    c.travel == Travel::at_once ? "" : fmt::format(" ({})", name_of(c.travel))));
   }
   add(fmt::format("micro-batch {}", c.micro_batch));
   if (c.recompute != cost::Recompute::none) {

@@ -19,7 +19,7 @@ struct Candidate {
   std::uint8_t zero = 0;
   std::uint8_t order = 0;  // of all_orders()
   bool sequence_parallel = false, folded = false, ulysses = false, host_states = false;
-  Schedule schedule = Schedule::one_forward_one_backward;
+  Course schedule = Course::one_forward_one_backward;
   Travel travel = Travel::at_once;
   cost::Recompute recompute = cost::Recompute::none;  // none, activation or full
 
@@ -31,6 +31,8 @@ const std::vector<std::array<cost::Axis, 4>>& all_orders();
 
 // REQUIRES: axes that multiply to the ranks; a pipeline and chunks that the chain's layers fill.
 cost::Layout layout_of(const Problem& problem, const Candidate& candidate);
+// The same, but nobody has been asked how layers are cut. Safe to call from several threads.
+cost::Layout uncut_layout_of(const Problem& problem, const Candidate& candidate);
 
 // Empty: the program takes it. Else what it asks for that is not so, in one sentence.
 std::string refusal(const Problem& problem, const Candidate& candidate);
@@ -46,7 +48,7 @@ Places places_of(const Problem& problem, const Candidate& candidate);
 // "pipeline 4 (interleaved, 2 chunks), data 8 (zero 1), tensor 2 (sequence parallel); expert 8; micro-batch 2; ..."
 std::string text_of(const Candidate& candidate);
 
-const char* name_of(Schedule schedule);
+const char* name_of(Course schedule);
 const char* name_of(Travel travel);
 const char* name_of(cost::Recompute recompute);  // as memory.recompute has it
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t chunk_unit = 16;  // of a schedule's number
 
-std::int64_t number_of(Schedule schedule, int chunks) {
+std::int64_t number_of(Course schedule, int chunks) {
   return static_cast<std::int64_t>(schedule) + chunk_unit * chunks;
 }
 
@@ -37,8 +37,11 @@ int size_along(const Candidate& c, cost::Axis axis) {
 }  // namespace
 
 std::vector<Class> classes_of_key(const Candidate& c) {
-  std::vector<Class> classes = {{Kind::tensor, c.tensor}, {Kind::sequence, c.sequence}, {Kind::pipeline, c.pipeline},
-                                {Kind::data, c.data},     {Kind::expert, c.expert}};
+  std::vector<Class> classes = {{Kind::tensor, c.tensor},
+                                {Kind::sequence, c.sequence},
+                                {Kind::pipeline, c.pipeline},
+                                {Kind::data, c.data},
+                                {Kind::expert, c.expert}};
   if (c.tensor > 1) {
     classes.push_back({Kind::experts, c.folded});
   }
@@ -105,10 +108,9 @@ std::string text_of(const Class& of) {
   std::string value = fmt::format("{}", of.value);
   switch (of.kind) {
     case Kind::schedule: {
-      const auto schedule = static_cast<Schedule>(of.value % chunk_unit);
-      value = schedule == Schedule::interleaved
-                  ? fmt::format("{}, {} chunks", name_of(schedule), of.value / chunk_unit)
-                  : name_of(schedule);
+      const auto schedule = static_cast<Course>(of.value % chunk_unit);
+      value = schedule == Course::interleaved ? fmt::format("{}, {} chunks", name_of(schedule), of.value / chunk_unit)
+                                              : name_of(schedule);
       break;
     }
     case Kind::recompute: value = name_of(static_cast<cost::Recompute>(of.value)); break;

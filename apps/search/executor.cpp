@@ -20,9 +20,9 @@ const Schedule& Executor::schedule(const std::string& kind, int chunks) {
   std::unique_ptr<Planned>& planned = planned_[{kind, chunks}];
   if (planned == nullptr) {
     ConfigArguments with = arguments_;
-    for (const std::string& set : {std::string("plugins.pipeline.size=1"),
-                                   fmt::format("plugins.pipeline.schedule=\"{}\"", kind),
-                                   fmt::format("plugins.pipeline.chunks={}", chunks)}) {
+    for (const std::string& set :
+         {std::string("plugins.pipeline.size=1"), fmt::format("plugins.pipeline.schedule=\"{}\"", kind),
+          fmt::format("plugins.pipeline.chunks={}", chunks)}) {
       with.overrides.push_back(set);
     }
     auto made = std::make_unique<Planned>(Planned{load_config(with), nullptr});

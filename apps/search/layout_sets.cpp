@@ -30,7 +30,7 @@ std::vector<std::pair<std::string, Keys>> tables_of(const Problem& problem, cons
   const Keys data = {{"size", number(c.data)},
                      {"zero", number(c.zero)},
                      {"shard_ranks", number(0)},
-                     {"layered", Value(c.schedule == Schedule::layered)}};
+                     {"layered", Value(c.schedule == Course::layered)}};
   const Keys sequence = {{"size", number(c.sequence)}, {"method", text(c.ulysses ? "ulysses" : "ring")}};
   const Keys tensor = {{"size", number(c.tensor)},
                        {"sequence_parallel", Value(c.sequence_parallel)},
@@ -68,7 +68,8 @@ bool has_size_one(const Keys& keys) {
 
 // An axis of one rank needs no table, unless it does something else.
 bool wanted(const std::string& plugin, const Keys& keys, const Candidate& c) {
-  return plugin == "offload" || !has_size_one(keys) || (plugin == "data" && (c.zero > 0 || c.schedule == Schedule::layered));
+  return plugin == "offload" || !has_size_one(keys) ||
+         (plugin == "data" && (c.zero > 0 || c.schedule == Course::layered));
 }
 
 Table changed(const Table& table, const Keys& keys) {

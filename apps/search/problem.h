@@ -25,7 +25,7 @@ struct Units {
 };
 
 // How stages work through their micro-batches. layered: one stage, all micro-batches layer by layer.
-enum class Schedule : std::uint8_t { one_forward_one_backward, gpipe, interleaved, layered };
+enum class Course : std::uint8_t { one_forward_one_backward, gpipe, interleaved, layered };
 
 // How rows travel to their experts. in_parts: one part travels beside the products of another.
 enum class Travel : std::uint8_t { at_once, in_parts, two_levels, two_levels_in_parts };
@@ -47,11 +47,11 @@ struct Problem {
   std::vector<Units> tensor;        // each divides among the tensor axis ...
   std::vector<Units> tensor_split;  // ... and these where it splits experts
   std::int64_t heads = 1, key_heads = 1;
-  std::int64_t positions = 1;             // of a sequence
-  std::int64_t most_tokens = 1;           // of a micro-batch
-  std::int64_t group_tokens = 0;          // divide a micro-batch's tokens; 0: nothing is asked
-  std::vector<std::int64_t> batches;      // sequences of a step, each size that the batch grows to
-  int chain = 1;                          // layers that stages share out, embedding and head among them
+  std::int64_t positions = 1;              // of a sequence
+  std::int64_t most_tokens = 1;            // of a micro-batch
+  std::int64_t group_tokens = 0;           // divide a micro-batch's tokens; 0: nothing is asked
+  std::vector<std::int64_t> batches;       // sequences of a step, each size that the batch grows to
+  int chain = 1;                           // layers that stages share out, embedding and head among them
   std::map<Feature, std::string> refuses;  // why not
   // Blocks of each piece, for so many stages of so many chunks. REQUIRES: at least as many layers of the chain.
   std::function<std::vector<int>(int stages, int chunks)> cut;

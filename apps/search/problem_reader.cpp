@@ -72,7 +72,7 @@ std::optional<Candidate> smallest_with(const Problem& problem, Feature feature) 
       case Feature::host_states:
         one.data = size;
         one.zero = feature == Feature::zero || feature == Feature::layered ? 3 : 0;
-        one.schedule = feature == Feature::layered ? Schedule::layered : Schedule::one_forward_one_backward;
+        one.schedule = feature == Feature::layered ? Course::layered : Course::one_forward_one_backward;
         one.host_states = feature == Feature::host_states;
         break;
     }
@@ -177,7 +177,7 @@ Problem read_problem(const Wanted& wanted, const Config& config) {
   problem.model = shape_of(s);
   problem.base = base_layout(s);
   problem.base.ranks = wanted.ranks > 0 ? wanted.ranks : Session(config).world_size();
-  problem.memory = wanted.memory > 0 ? wanted.memory
+  problem.memory = wanted.memory > 0    ? wanted.memory
                    : s.memory.limit > 0 ? static_cast<double>(s.memory.limit)
                                         : usable_memory * problem.machine.memory;
   problem.batches = batch_sizes(s.batch);
@@ -192,9 +192,10 @@ Problem read_problem(const Wanted& wanted, const Config& config) {
     return executor->program(layout, micro_batches);
   };
   if (problem.machine.host.bandwidth <= 0) {
-    problem.refuses[Feature::host_states] = fmt::format("{} has no [host] table: what a state on the host costs is not "
-                                                        "known",
-                                                        wanted.machine);
+    problem.refuses[Feature::host_states] = fmt::format(
+        "{} has no [host] table: what a state on the host costs is not "
+        "known",
+        wanted.machine);
   }
   try_features(wanted, config, problem);
   if (!wanted.routing.empty()) {

@@ -1,7 +1,7 @@
 // A configuration as a search's problem: sizes of the model, and what the program asks of a layout of it.
 //
-// Programs of pipelines and cuts of layers come from the plugins themselves, and so do the features that this model does
-// not take: each is tried once, in the smallest layout that has it.
+// Programs of pipelines and cuts of layers come from the plugins themselves, and so do the features that this model
+// does not take: each is tried once, in the smallest layout that has it.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ namespace orthant::search {
 
 struct Wanted {
   ConfigArguments configuration;
-  std::string machine;    // its file; factors.toml lies beside it
-  int ranks = 0;          // 0: those of the configuration's layout
-  double memory = 0;      // bytes of a rank; 0: memory.limit, else what a machine's libraries leave
-  std::string routing;    // the folder of a run whose routing is taken; empty: balanced
+  std::string machine;  // its file; factors.toml lies beside it
+  int ranks = 0;        // 0: those of the configuration's layout
+  double memory = 0;    // bytes of a rank; 0: memory.limit, else what a machine's libraries leave
+  std::string routing;  // the folder of a run whose routing is taken; empty: balanced
 };
 
 // Sizes of a model as the configuration has them. Whoever wants to know a step's time asks with them.

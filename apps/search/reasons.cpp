@@ -86,7 +86,8 @@ std::string why_slower(const Problem& problem, const Timed& slower, const Timed&
   }
   const std::string part =
       now[most].first == "tensor exchange" && slower.candidate.tensor == 1 ? "sequence exchange" : now[most].first;
-  return fmt::format("{}{} +{}", cause(problem, now[most].first, slower.candidate, best.candidate), part, seconds(more));
+  return fmt::format("{}{} +{}", cause(problem, now[most].first, slower.candidate, best.candidate), part,
+                     seconds(more));
 }
 
 std::vector<Rejected> rejected(const Problem& problem, const Answer& answer) {
@@ -119,9 +120,9 @@ std::string why_nothing_fits(const Problem& problem, const Answer& answer) {
   smallest.zero = problem.has(Feature::zero) && smallest.data * smallest.sequence > 1 ? 3 : 0;
   smallest.host_states = problem.has(Feature::host_states);
   const cost::StageMemory memory = memory_of(problem, layout_of(problem, smallest));
-  std::string text = fmt::format("none of {} layouts of {} ranks fits: a rank may have {}, and each needs {} at least\n",
-                                 answer.counts.legal, problem.base.ranks, bytes(problem.memory),
-                                 bytes(answer.smallest_bytes));
+  std::string text =
+      fmt::format("none of {} layouts of {} ranks fits: a rank may have {}, and each needs {} at least\n",
+                  answer.counts.legal, problem.base.ranks, bytes(problem.memory), bytes(answer.smallest_bytes));
   text += fmt::format("the least: {}\n  its largest stage needs {}:", text_of(smallest), bytes(memory.total()));
   std::pair<std::string, double> most;
   for (const auto& kind : kinds_of(memory)) {

@@ -70,19 +70,21 @@ void bound_nodes(const Problem& problem, const std::vector<Candidate>& keys, std
   NodeBounds bounds(problem);
   Leaves leaves(problem);
   const bool host = problem.has(Feature::host_states);
-  const int zero = problem.has(Feature::zero) ? 3 : 0;
+  Candidate before;
+  double bytes = 0;
   for (std::size_t k = first; k < last; ++k) {
     double least = never;
     const Places places = places_of(problem, keys[k]);
     for_each_node(problem, keys[k], [&](const Candidate& node) {
       const std::size_t count = leaves.of(node).size();
-      const double seconds = bounds.seconds(node, places), bytes = bounds.bytes(node, zero, host, false);
+      const double seconds = bounds.seconds(node, places);
+      before.order = node.order;  // neither order nor travel changes bytes
+      before.travel = node.travel;
+      bytes = bytes > 0 && node == before ? bytes : bounds.bytes(node, host);
+      before = node;
       to.counts.legal += count;
       to.cells[cell_of(seconds, bytes)] += count;
-      for (const Class of : {Class{Kind::micro_batch, node.micro_batch},
-                             {Kind::recompute, static_cast<int>(node.recompute)},
-                             {Kind::sequence_parallel, node.sequence_parallel},
-                             {Kind::travel, static_cast<int>(node.travel)}}) {
+      for (const Class& of : classes_of_work(node)) {
         double& own = to.least.try_emplace(of, never).first->second;
         own = std::min(own, bytes);
       }
@@ -152,10 +154,10 @@ class Search {
 
  private:
   std::string why_none() const {
-    std::string text =
-        fmt::format("no layout of {} ranks is possible: no axes of so many ranks together share this model and its "
-                    "batch out",
-                    problem_.base.ranks);
+    std::string text = fmt::format(
+        "no layout of {} ranks is possible: no axes of so many ranks together share this model and its "
+        "batch out",
+        problem_.base.ranks);
     for (const auto& [size, why] : answer_.refused) {
       text += fmt::format("\n  {}: {}", text_of(size), why);
     }
@@ -212,8 +214,9 @@ class Search {
   // Numbers of the classes that a node has beside its key's.
   const std::vector<std::size_t>& numbers_of_work(const Node& node, const Candidate& candidate) {
     const bool several = candidate.tensor > 1, travels = candidate.expert > 1;
-    auto& numbers = of_work_[{node.micro_batch, node.sequence_parallel + 2 * static_cast<int>(node.travel) +
-                                                    8 * static_cast<int>(node.recompute) + 32 * several + 64 * travels}];
+    auto& numbers =
+        of_work_[{node.micro_batch, node.sequence_parallel + 2 * static_cast<int>(node.travel) +
+                                        8 * static_cast<int>(node.recompute) + 32 * several + 64 * travels}];
     if (numbers.empty()) {
       for (const Class& of : classes_of_work(candidate)) {
         numbers.push_back(bests_.number_of(of));
@@ -277,15 +280,19 @@ class Search {
         ++answer_.counts.slower_by_work;
         continue;
       }
-      const bool all_kept = one.leaf.schedule == Schedule::gpipe || one.leaf.schedule == Schedule::layered;
+      const bool all_kept = one.leaf.schedule == Course::gpipe || one.leaf.schedule == Course::layered;
       double& bytes = least[one.leaf.zero + 4U * one.leaf.host_states + 8U * all_kept];
       bytes = bytes > 0 ? bytes : bounds_.bytes(candidate, one.leaf.zero, one.leaf.host_states, all_kept);
       if (bytes > problem_.memory) {
         ++answer_.counts.too_large_by_bound;
-      } else if (!wins && !beats_one(one.numbers, node.seconds) && !on_frontier(bytes, node.seconds)) {
+        continue;
+      }
+      const Candidate leaf = with(candidate, one.leaf);
+      const double seconds = bounds_.seconds(leaf);
+      if (!may_win(classes_, one.numbers, seconds) && !on_frontier(bytes, seconds)) {
         ++answer_.counts.slower_by_work;
       } else {
-        look_at(with(candidate, one.leaf), one.numbers);
+        look_at(leaf, one.numbers);
       }
     }
   }
@@ -348,14 +355,12 @@ class Search {
   }
 
   void finish() {
-    // A class of leaves has layouts wherever there are some; what they need at least is what all do.
-    for (const Node& node : nodes_) {
-      for (const Leaf& leaf : leaves_.of(candidate_of(node, keys_))) {
-        for (const Class& of : classes_of_leaf(leaf)) {
+    for (const auto& [leaves, numbered] : of_leaves_) {
+      for (const Leaf& leaf : *leaves) {
+        for (const Class& of : classes_of_leaf(leaf)) {  // what they need at least is not known
           answer_.classes.try_emplace(of, ClassBest{{}, false, answer_.smallest_bytes});
         }
       }
-      break;
     }
     for (auto& [of, best] : answer_.classes) {
       bests_.number_of(of);

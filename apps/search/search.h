@@ -1,11 +1,12 @@
-// The search: every legal layout, the bytes of each first, then a time that it cannot beat, then the clock for those that
-// could still be among the answers.
+// The search: every legal layout, the bytes of each first, then a time that it cannot beat, then the clock for those
+// that could still be among the answers.
 //
 // Nothing is left out of the answer: a layout is timed unless a bound shows that it is slower than the best few, slower
 // than the best of each class that it is of (tensor 16, micro-batch 4, ...), and on no step of the frontier of time and
 // memory; or that it does not fit. tests/search compares all of these with the timing of all layouts.
 //
-// Thread safety: pure but for the functions of the Problem. The same problem gives the same answer, whatever the threads.
+// Thread safety: pure but for the functions of the Problem. The same problem gives the same answer, whatever the
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,23 @@ struct Timed {
 };
 bool better(const Timed& a, const Timed& b);  // by time, then bytes, then what varies
 
-enum class Kind { tensor, sequence, pipeline, data, expert, zero, schedule, micro_batch, recompute, sequence_parallel,
-                  experts, method, travel, innermost, states };
+enum class Kind {
+  tensor,
+  sequence,
+  pipeline,
+  data,
+  expert,
+  zero,
+  schedule,
+  micro_batch,
+  recompute,
+  sequence_parallel,
+  experts,
+  method,
+  travel,
+  innermost,
+  states
+};
 inline constexpr int kinds = 15;
 const char* name_of(Kind kind);
 
@@ -44,9 +60,9 @@ std::string text_of(const Class& of);  // "tensor 16"
 
 // The best of a class.
 struct ClassBest {
-  Timed best;          // where `fits`
-  bool fits = false;   // one of them does
-  double least = 0;    // bytes: where none fits, what each of them needs at least
+  Timed best;         // where `fits`
+  bool fits = false;  // one of them does
+  double least = 0;   // bytes: where none fits, what each of them needs at least
 };
 
 // What became of all layouts.
@@ -57,9 +73,7 @@ struct Counts {
   std::uint64_t slower_by_work = 0;      // the work alone takes longer than an answer
   std::uint64_t slower_by_bound = 0;     // and with what must come before and after it
   std::uint64_t timed = 0;               // on the clock
-  std::uint64_t accounted() const {
-    return too_large_by_bound + too_large + slower_by_work + slower_by_bound + timed;
-  }
+  std::uint64_t accounted() const { return too_large_by_bound + too_large + slower_by_work + slower_by_bound + timed; }
 };
 
 // For the picture: layouts by time and memory, on a grid of logarithms.
@@ -71,13 +85,13 @@ inline constexpr double cells_a_factor_two = 12;
 Cell cell_of(double seconds, double bytes);
 
 struct Answer {
-  std::vector<Timed> best;                 // the fastest first
-  std::map<Class, ClassBest> classes;      // of all that some legal layout has
-  std::vector<Timed> frontier;             // the fastest within a part of the memory, 1/16, 2/16, ... of it; each once
+  std::vector<Timed> best;             // the fastest first
+  std::map<Class, ClassBest> classes;  // of all that some legal layout has
+  std::vector<Timed> frontier;         // the fastest within a part of the memory, 1/16, 2/16, ... of it; each once
   Counts counts;
-  std::map<Cell, std::uint64_t> bounded;   // at times and bytes that they have at least
+  std::map<Cell, std::uint64_t> bounded;         // at times and bytes that they have at least
   std::vector<std::pair<double, double>> timed;  // seconds and bytes of those on the clock
-  Candidate smallest;                      // of all legal ones, by the least bytes
+  Candidate smallest;                            // of all legal ones, by the least bytes
   double smallest_bytes = 0;
   // Axes' sizes that divide the ranks and that the program does not take, with its reason.
   std::vector<std::pair<Class, std::string>> refused;

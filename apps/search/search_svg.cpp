@@ -55,10 +55,10 @@ std::string ticks(const LogAxis& axis, bool across, double unit, const char* nam
       const double at = axis.at(value);
       svg += across ? text_at(at, top + plot_height + 16, fmt::format("{:g} {}", value / unit, name), "middle")
                     : text_at(left - 6, at + 4, fmt::format("{:g} {}", value / unit, name), "end");
-      svg += across ? fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#dddddd\"/>\n", at,
-                                  top, top + plot_height)
-                    : fmt::format("<line y1=\"{0:.1f}\" y2=\"{0:.1f}\" x1=\"{1}\" x2=\"{2}\" stroke=\"#dddddd\"/>\n", at,
-                                  left, width - right);
+      svg += across ? fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#dddddd\"/>\n",
+                                  at, top, top + plot_height)
+                    : fmt::format("<line y1=\"{0:.1f}\" y2=\"{0:.1f}\" x1=\"{1}\" x2=\"{2}\" stroke=\"#dddddd\"/>\n",
+                                  at, left, width - right);
     }
   }
   return svg;
@@ -87,10 +87,11 @@ std::string layouts_svg(const Shown& shown) {
   for (const auto& [cell, count] : answer.bounded) {
     const double time = value_of(cell.time), memory = value_of(cell.memory);
     const double shade = 0.15 + 0.75 * std::log1p(static_cast<double>(count)) / std::log1p(static_cast<double>(most));
-    svg += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#888888\" "
-                       "fill-opacity=\"{:.2f}\"/>\n",
-                       x.at(memory / step), y.at(time * step), x.at(memory * step) - x.at(memory / step),
-                       y.at(time / step) - y.at(time * step), shade);
+    svg += fmt::format(
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#888888\" "
+        "fill-opacity=\"{:.2f}\"/>\n",
+        x.at(memory / step), y.at(time * step), x.at(memory * step) - x.at(memory / step),
+        y.at(time / step) - y.at(time * step), shade);
   }
   std::set<std::pair<int, int>> drawn;
   for (const auto& [time, memory] : answer.timed) {
@@ -102,15 +103,17 @@ std::string layouts_svg(const Shown& shown) {
   std::string line;
   for (const Timed& one : answer.frontier) {
     line += fmt::format("{:.1f},{:.1f} ", x.at(one.memory.total()), y.at(one.time.seconds));
-    svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#d03030\"><title>{} s, {:.3g} GB: {}</title>"
-                       "</circle>\n",
-                       x.at(one.memory.total()), y.at(one.time.seconds), fmt::format("{:.4g}", one.time.seconds),
-                       one.memory.total() / giga, text_of(one.candidate));
+    svg += fmt::format(
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#d03030\"><title>{} s, {:.3g} GB: {}</title>"
+        "</circle>\n",
+        x.at(one.memory.total()), y.at(one.time.seconds), fmt::format("{:.4g}", one.time.seconds),
+        one.memory.total() / giga, text_of(one.candidate));
   }
   svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"#d03030\" stroke-width=\"1.5\"/>\n", line);
-  return svg + fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#222222\" "
-                           "stroke-dasharray=\"5 4\"><title>what a rank may have</title></line>\n",
-                           x.at(shown.problem.memory), top, top + plot_height);
+  return svg + fmt::format(
+                   "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#222222\" "
+                   "stroke-dasharray=\"5 4\"><title>what a rank may have</title></line>\n",
+                   x.at(shown.problem.memory), top, top + plot_height);
 }
 
 // Of the best layout: one round of micro-batches more than its stages need before it repeats itself.
@@ -137,10 +140,11 @@ std::string timeline_svg(const Shown& shown, double from) {
                        width - left - right, row - 4);
     for (const cost::Slot& slot : result.timeline[stage]) {
       const int light = 62 + 28 * slot.task.chunk / layout.chunks;  // later chunks are lighter
-      svg += fmt::format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\" fill=\"hsl({},60%,{}%)\" "
-                         "stroke=\"white\" stroke-width=\"0.4\"/>\n",
-                         left + slot.begin * scale, y, (slot.end - slot.begin) * scale, row - 4,
-                         slot.task.pass == cost::Pass::forward ? 210 : 130, light);
+      svg += fmt::format(
+          "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\" fill=\"hsl({},60%,{}%)\" "
+          "stroke=\"white\" stroke-width=\"0.4\"/>\n",
+          left + slot.begin * scale, y, (slot.end - slot.begin) * scale, row - 4,
+          slot.task.pass == cost::Pass::forward ? 210 : 130, light);
     }
   }
   return svg;
@@ -156,13 +160,14 @@ std::string answer_svg(const Shown& shown) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
       "font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
       width, height);
-  svg += text_at(8, 20,
-                 fmt::format("{} on {} ranks of {}: seconds of a step against bytes of a rank, {} layouts",
-                             shown.configuration, shown.problem.base.ranks, shown.problem.machine.name,
-                             shown.answer.counts.legal));
-  svg += text_at(8, 38,
-                 "grey: all layouts, at the time and the bytes that each has at least; blue: those that were timed; red: "
-                 "the frontier; dashed: what a rank may have");
+  svg += text_at(
+      8, 20,
+      fmt::format("{} on {} ranks of {}: seconds of a step against bytes of a rank, {} layouts", shown.configuration,
+                  shown.problem.base.ranks, shown.problem.machine.name, shown.answer.counts.legal));
+  svg +=
+      text_at(8, 38,
+              "grey: all layouts, at the time and the bytes that each has at least; blue: those that were timed; red: "
+              "the frontier; dashed: what a rank may have");
   svg += layouts_svg(shown);
   return svg + (any ? timeline_svg(shown, under) : "") + "</svg>\n";
 }

@@ -15,7 +15,7 @@ std::string bytes_or_dash(double count) {
 }
 
 std::string time_text(double seconds) {
-  return seconds >= 10 ? fmt::format("{:.1f} s", seconds)
+  return seconds >= 10  ? fmt::format("{:.1f} s", seconds)
          : seconds >= 1 ? fmt::format("{:.2f} s", seconds)
                         : fmt::format("{:.3g} ms", 1e3 * seconds);
 }
@@ -45,9 +45,10 @@ std::string counts_text(const Answer& answer) {
   std::string text = fmt::format("{} layouts are legal\n", c.legal);
   text += fmt::format("  {:>12} do not fit ({} by the bytes that they need at least, {} counted)\n",
                       c.too_large_by_bound + c.too_large, c.too_large_by_bound, c.too_large);
-  text += fmt::format("  {:>12} are slower than all that is asked for ({} by their work alone, {} with what comes "
-                      "before and after it)\n",
-                      c.slower_by_work + c.slower_by_bound, c.slower_by_work, c.slower_by_bound);
+  text += fmt::format(
+      "  {:>12} are slower than all that is asked for ({} by their work alone, {} with what comes "
+      "before and after it)\n",
+      c.slower_by_work + c.slower_by_bound, c.slower_by_work, c.slower_by_bound);
   return text + fmt::format("  {:>12} were timed\n", c.timed);
 }
 
@@ -103,9 +104,10 @@ std::string answer_text(const Shown& shown) {
     return text + "\n" + why_nothing_fits(problem, shown.answer);
   }
   text += best_text(shown) + rejected_text(shown) + frontier_text(shown);
-  text += fmt::format("\nPredicted: 90 % of published runs are within a factor of {:.2f} of such a time "
-                      "(bench/results/hindcast.md).\n",
-                      std::exp(1.645 * shown.spread));
+  text += fmt::format(
+      "\nPredicted: 90 % of published runs are within a factor of {:.2f} of such a time "
+      "(bench/results/hindcast.md).\n",
+      std::exp(1.645 * shown.spread));
   for (const std::string& note : shown.notes) {
     text += note + "\n";
   }

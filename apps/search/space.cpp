@@ -1,6 +1,7 @@
 #include "apps/search/space.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -11,6 +12,8 @@
 
 namespace orthant::search {
 namespace {
+
+constexpr double unbounded = std::numeric_limits<double>::infinity();
 
 bool legal(const Problem& problem, const Candidate& candidate) {
   return refusal(problem, candidate).empty();
@@ -29,16 +32,10 @@ std::vector<std::uint8_t> distinct_orders(const Problem& problem, Candidate key)
   return orders;
 }
 
-// Any micro-batch and rows that divide: what a key is refused for is then its own.
-bool legal_somehow(const Problem& problem, const Candidate& key, std::int64_t sequences) {
-  for (const std::int64_t micro_batch : divisors(sequences)) {
-    Candidate node = key;
-    node.micro_batch = micro_batch;
-    if (legal(problem, node)) {
-      return true;
-    }
-  }
-  return false;
+constexpr double rounding = 1 - 1e-9;
+
+double micro_batches_of(const Problem& problem, const Candidate& node) {
+  return problem.base.global_batch / node.data / static_cast<double>(node.micro_batch);
 }
 
 std::int64_t sequences_of_rank(const Problem& problem, int data) {
@@ -121,8 +118,7 @@ void for_each_node(const Problem& problem, const Candidate& key, const std::func
   Candidate node = key;
   std::vector<Travel> travels;
   const int inside = places_of(problem, key)[4];
-  for (const Travel travel :
-       {Travel::at_once, Travel::in_parts, Travel::two_levels, Travel::two_levels_in_parts}) {
+  for (const Travel travel : {Travel::at_once, Travel::in_parts, Travel::two_levels, Travel::two_levels_in_parts}) {
     const bool parts = travel == Travel::in_parts || travel == Travel::two_levels_in_parts;
     const bool levels = travel == Travel::two_levels || travel == Travel::two_levels_in_parts;
     if (travel == Travel::at_once ||
@@ -167,10 +163,10 @@ const std::vector<Leaf>& Leaves::of(const Candidate& node) {
   plain.data = node.data;
   plain.sequence = node.sequence;
   plain.micro_batch = node.micro_batch;
-  for (const Schedule schedule :
-       {Schedule::one_forward_one_backward, Schedule::gpipe, Schedule::interleaved, Schedule::layered}) {
-    const int most = schedule == Schedule::interleaved ? most_chunks : 1;
-    for (int chunks = schedule == Schedule::interleaved ? 2 : 1; chunks <= most; ++chunks) {
+  for (const Course schedule :
+       {Course::one_forward_one_backward, Course::gpipe, Course::interleaved, Course::layered}) {
+    const int most = schedule == Course::interleaved ? most_chunks : 1;
+    for (int chunks = schedule == Course::interleaved ? 2 : 1; chunks <= most; ++chunks) {
       for (std::uint8_t zero = 0; zero <= 3; ++zero) {
         for (const bool host : {false, true}) {
           const Leaf leaf{schedule, chunks, zero, host};
@@ -222,7 +218,7 @@ NodeBounds::NodeBounds(const Problem& problem) : problem_(problem) {
   dense_ = all - routed_;
 }
 
-double NodeBounds::seconds(const Candidate& node, const Places& places) {
+const BlockTimes& NodeBounds::times_of(const Candidate& node, const Places& places) {
   std::uint64_t key = 0;
   for (const std::uint64_t part :
        {static_cast<std::uint64_t>(node.tensor), static_cast<std::uint64_t>(node.sequence),
@@ -237,7 +233,7 @@ double NodeBounds::seconds(const Candidate& node, const Places& places) {
   const auto [entry, added] = known_.try_emplace(key);
   BlockTimes& times = entry->second;
   if (added) {
-    const cost::Layout layout = layout_of(problem_, node);
+    const cost::Layout layout = uncut_layout_of(problem_, node);
     // Of a recorded routing the most even one: no micro-batch is faster.
     const double busiest = problem_.routing.load.empty() ? problem_.routing.skew : 1;
     if (dense_ > 0) {
@@ -253,30 +249,68 @@ double NodeBounds::seconds(const Candidate& node, const Places& places) {
       times.routed_backward = block.backward.total();
     }
   }
-  const double work = dense_ * (times.dense_forward + times.dense_backward) +
-                      routed_ * (times.routed_forward + times.routed_backward);
-  // The stage that works longest has its share of the blocks at least. Stages wait for the first to begin: whatever the
-  // schedule, the last piece's first pass comes after a forward pass of all blocks before it.
-  const double count = problem_.base.global_batch / node.data / static_cast<double>(node.micro_batch);
-  constexpr double rounding = 1 - 1e-9;
-  return rounding * (count * work / node.pipeline + problem_.practice.step);
+  return times;
+}
+
+double NodeBounds::seconds(const Candidate& node, const Places& places) {
+  const BlockTimes& times = times_of(node, places);
+  const double work =
+      dense_ * (times.dense_forward + times.dense_backward) + routed_ * (times.routed_forward + times.routed_backward);
+  // The stage that works longest has its share of the blocks at least.
+  return rounding * (micro_batches_of(problem_, node) * work / node.pipeline + problem_.practice.step);
+}
+
+// As step_bound(): a stage begins behind the first pieces of those before it, and they end behind it.
+double NodeBounds::seconds(const Candidate& leaf) {
+  const BlockTimes& times = times_of(leaf, places_of(problem_, leaf));
+  const double dense = times.dense_forward + times.dense_backward;
+  const double routed = times.routed_forward + times.routed_backward;
+  const double count = micro_batches_of(problem_, leaf);
+  double longest = 0, around = 0;
+  for (const StageBlocks& stage : blocks_of(leaf.pipeline, leaf.chunks)) {
+    longest = std::max(longest, around + count * (stage.dense * dense + stage.routed * routed));
+    around += stage.first_dense * dense + stage.first_routed * routed;
+  }
+  return rounding * (longest + problem_.practice.step);
+}
+
+const std::vector<NodeBounds::StageBlocks>& NodeBounds::blocks_of(int pipeline, int chunks) {
+  std::vector<StageBlocks>& stages = blocks_[{pipeline, chunks}];
+  if (stages.empty()) {
+    stages.resize(static_cast<std::size_t>(pipeline));
+    Candidate cut;
+    cut.pipeline = pipeline;
+    cut.chunks = chunks;
+    const std::vector<int> blocks = layout_of(problem_, cut).blocks_of_pieces(problem_.model.layers);
+    int block = 0;
+    for (std::size_t piece = 0; piece < blocks.size(); ++piece) {
+      const int all = blocks[piece] + (piece + 1 == blocks.size() ? problem_.model.extra_layers : 0);
+      const double routed = cost::routed_blocks(problem_.model, block, all);
+      StageBlocks& stage = stages[piece % stages.size()];
+      stage.routed += routed;
+      stage.dense += all - routed;
+      if (piece < stages.size()) {
+        stage.first_routed = routed;
+        stage.first_dense = all - routed;
+      }
+      block += all;
+    }
+  }
+  return stages;
+}
+
+// Stage 2 holds less than 0 and 1. Stage 3 gathers whole blocks, which may be more than it shares out.
+double NodeBounds::bytes(const Candidate& node, bool host_states) const {
+  const double shared = problem_.has(Feature::zero) ? bytes(node, 3, host_states, false) : unbounded;
+  return std::min(shared, bytes(node, problem_.has(Feature::zero) ? 2 : 0, host_states, false));
 }
 
 double NodeBounds::bytes(const Candidate& node, int zero, bool host_states, bool all_kept) const {
-  const double count = problem_.base.global_batch / node.data / static_cast<double>(node.micro_batch);
+  const double count = micro_batches_of(problem_, node);
   const double ranks = static_cast<double>(node.data) * node.sequence;
-  cost::Layout layout = problem_.base;
-  layout.tensor = node.tensor;
-  layout.context = node.sequence;
-  layout.pipeline = node.pipeline;
-  layout.expert = node.expert;
-  layout.expert_tensor = node.folded || problem_.model.experts == 0 ? 1 : node.tensor;
-  layout.tensor_experts = node.folded ? cost::TensorExperts::folded : cost::TensorExperts::split;
-  layout.micro_batch = static_cast<double>(node.micro_batch);
+  cost::Layout layout = uncut_layout_of(problem_, node);
   layout.zero = ranks > 1 ? zero : 0;
   layout.host_states = host_states;
-  layout.sequence_parallel = node.sequence_parallel;
-  layout.recompute = node.recompute;
   return cost::mean_memory(problem_.model, layout, all_kept ? count : 1);
 }
 

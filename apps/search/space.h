@@ -17,7 +17,7 @@ namespace orthant::search {
 
 // What a leaf adds to a node.
 struct Leaf {
-  Schedule schedule = Schedule::one_forward_one_backward;
+  Course schedule = Course::one_forward_one_backward;
   int chunks = 1;
   std::uint8_t zero = 0;
   bool host_states = false;
@@ -58,13 +58,23 @@ class NodeBounds {
  public:
   explicit NodeBounds(const Problem& problem);
   double seconds(const Candidate& node, const Places& places);  // places of its key
-  // Of leaves with this ZeRO stage and these states; of all: 3, and the host where it may have them. all_kept: of those
-  // that keep all micro-batches.
+  // Of one leaf: with what stages wait for, where blocks are cut as it cuts them.
+  double seconds(const Candidate& leaf);
+  double bytes(const Candidate& node, bool host_states) const;  // host_states: some leaves have them there
+  // Of leaves with this ZeRO stage and these states. all_kept: of those that keep all micro-batches.
   double bytes(const Candidate& node, int zero, bool host_states, bool all_kept) const;
 
  private:
+  // Blocks of a stage, and those of its first chunk.
+  struct StageBlocks {
+    double dense = 0, routed = 0, first_dense = 0, first_routed = 0;
+  };
+  const BlockTimes& times_of(const Candidate& node, const Places& places);
+  const std::vector<StageBlocks>& blocks_of(int pipeline, int chunks);
+
   const Problem& problem_;
   double dense_ = 0, routed_ = 0;  // blocks
+  std::map<std::pair<int, int>, std::vector<StageBlocks>> blocks_;
   std::unordered_map<std::uint64_t, BlockTimes> known_;
 };
 

@@ -29,8 +29,7 @@ const cost::StepClock& Clocks::of(const cost::Layout& layout) {
 Timed timed(const Problem& problem, const Candidate& candidate) {
   const cost::Layout layout = layout_of(problem, candidate);
   const cost::StepClock clock(layout, !problem.routing.load.empty(), problem.programs);
-  return {candidate,
-          cost::step_time(problem.model, layout, problem.machine, problem.practice, problem.routing, clock),
+  return {candidate, cost::step_time(problem.model, layout, problem.machine, problem.practice, problem.routing, clock),
           memory_of(problem, layout)};
 }
 
