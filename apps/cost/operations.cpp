@@ -175,14 +175,14 @@ BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const 
                                        : all_reduce(tensor, tokens * row));
   if (layout.context > 1) {
     const Group context = group_of(machine, layout.context, layout.stride_of(Axis::context));
-    const double each = tokens * half_bytes / layout.tensor;
     if (layout.ulysses) {  // queries, keys and values there, the core's result back; too few key heads are repeated
       const double keys = std::max(model.kv_heads, layout.context * layout.tensor) * model.head_size;
       for (const double width : {query_size(model), keys, keys, value_size(model)}) {
-        pass.tensor += all_to_all(context, each * width);
+        pass.tensor += all_to_all(context, tokens * width * half_bytes / layout.tensor);
       }
     } else {  // keys and values of all positions pass every rank
-      pass.tensor += all_gather(context, 2 * layout.context * each * model.kv_heads * model.head_size);
+      pass.tensor += all_gather(
+          context, 2 * tokens * layout.context * model.kv_heads * model.head_size * half_bytes / layout.tensor);
     }
   }
   const double own_experts = layout.batched_experts ? 1 : static_cast<double>(model.experts) / layout.expert;

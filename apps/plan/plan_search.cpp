@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <fstream>
 
+#include "apps/search/axis_names.h"
 #include "apps/search/layout_sets.h"
 #include "apps/search/problem_reader.h"
 #include "apps/search/search_output.h"
@@ -16,8 +16,6 @@
 
 namespace orthant {
 namespace {
-
-constexpr std::array searched = {"pipeline", "data", "sequence", "tensor", "expert", "offload"};
 
 double memory_of(const std::string& text) {
   const std::optional<std::int64_t> bytes = text.empty() ? std::optional<std::int64_t>(0) : parse_bytes(text);
@@ -30,7 +28,7 @@ double memory_of(const std::string& text) {
 std::vector<std::string> notes_of(const Config& config, const SearchOptions& options) {
   std::vector<std::string> notes;
   for (const PluginRequest& plugin : config.plugins) {
-    if (std::find(searched.begin(), searched.end(), plugin.name) == searched.end()) {
+    if (std::find(search::named::all.begin(), search::named::all.end(), plugin.name) == search::named::all.end()) {
       notes.push_back(fmt::format("[plugins.{}] stays as it is written; what it costs is not counted.", plugin.name));
     }
   }
@@ -54,7 +52,7 @@ void check_best(const ConfigArguments& arguments, const Config& config, const se
   const std::vector<std::string> sets = search::sets_of(problem, best, config);
   with.overrides.insert(with.overrides.end(), sets.begin(), sets.end());
   try {
-    load_config(with);
+    check_layout(load_config(with));
   } catch (const Error& refused) {
     notes.push_back(fmt::format("The program refuses the first layout: {}", refused.what()));
   }

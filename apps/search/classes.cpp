@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/search/axis_names.h"
 #include "apps/search/classes.h"
 
 namespace orthant::search {
@@ -12,16 +13,6 @@ constexpr std::int64_t chunk_unit = 16;  // of a schedule's number
 
 std::int64_t number_of(Course schedule, int chunks) {
   return static_cast<std::int64_t>(schedule) + chunk_unit * chunks;
-}
-
-const char* axis_name(cost::Axis axis) {
-  switch (axis) {
-    case cost::Axis::tensor: return "tensor";
-    case cost::Axis::context: return "sequence";
-    case cost::Axis::data: return "data";
-    case cost::Axis::pipeline: return "pipeline";
-  }
-  return "";
 }
 
 int size_along(const Candidate& c, cost::Axis axis) {
@@ -85,11 +76,11 @@ std::vector<Class> classes_of(const Candidate& c) {
 
 const char* name_of(Kind kind) {
   switch (kind) {
-    case Kind::tensor: return "tensor";
-    case Kind::sequence: return "sequence";
-    case Kind::pipeline: return "pipeline";
-    case Kind::data: return "data";
-    case Kind::expert: return "expert";
+    case Kind::tensor: return named::tensor;
+    case Kind::sequence: return named::sequence;
+    case Kind::pipeline: return named::pipeline;
+    case Kind::data: return named::data;
+    case Kind::expert: return named::expert;
     case Kind::zero: return "zero";
     case Kind::schedule: return "schedule";
     case Kind::micro_batch: return "micro-batch";
@@ -118,7 +109,7 @@ std::string text_of(const Class& of) {
     case Kind::experts: value = of.value != 0 ? "folded" : "split"; break;
     case Kind::method: value = of.value != 0 ? "ulysses" : "ring"; break;
     case Kind::travel: value = name_of(static_cast<Travel>(of.value)); break;
-    case Kind::innermost: value = axis_name(static_cast<cost::Axis>(of.value)); break;
+    case Kind::innermost: value = named::of(static_cast<cost::Axis>(of.value)); break;
     case Kind::states: value = of.value != 0 ? "on the host" : "on the device"; break;
     default: break;
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/search/axis_names.h"
 #include "core/arch/links.h"
 #include "core/plan/schedule_check.h"
 
@@ -21,9 +22,8 @@ const Schedule& Executor::schedule(const std::string& kind, int chunks) {
   if (planned == nullptr) {
     ConfigArguments with = arguments_;
     for (const std::string& set :
-         {std::string("plugins.pipeline.size=1"), fmt::format("plugins.pipeline.schedule=\"{}\"", kind),
-          fmt::format("plugins.pipeline.chunks={}", chunks)}) {
-      with.overrides.push_back(set);
+         {std::string("size=1"), fmt::format("schedule=\"{}\"", kind), fmt::format("chunks={}", chunks)}) {
+      with.overrides.push_back(fmt::format("plugins.{}.{}", named::pipeline, set));
     }
     auto made = std::make_unique<Planned>(Planned{load_config(with), nullptr});
     made->session = std::make_unique<Session>(made->config);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "apps/search/axis_names.h"
 #include "core/config/print.h"
 #include "core/config/value_text.h"
 
@@ -39,20 +40,20 @@ std::vector<std::pair<std::string, Keys>> tables_of(const Problem& problem, cons
   const auto& order = all_orders().at(c.order);
   for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
     switch (*axis) {
-      case cost::Axis::pipeline: tables.emplace_back("pipeline", pipeline); break;
-      case cost::Axis::data: tables.emplace_back("data", data); break;
-      case cost::Axis::context: tables.emplace_back("sequence", sequence); break;
-      case cost::Axis::tensor: tables.emplace_back("tensor", tensor); break;
+      case cost::Axis::pipeline: tables.emplace_back(named::pipeline, pipeline); break;
+      case cost::Axis::data: tables.emplace_back(named::data, data); break;
+      case cost::Axis::context: tables.emplace_back(named::sequence, sequence); break;
+      case cost::Axis::tensor: tables.emplace_back(named::tensor, tensor); break;
     }
   }
   if (problem.model.experts > 0) {
-    tables.emplace_back("expert", Keys{{"size", number(c.expert)},
-                                       {"dispatch", text(in_levels(c) ? "hierarchical" : "all_to_all")},
-                                       {"node_ranks", number(in_levels(c) ? places_of(problem, c)[4] : 0)},
-                                       {"chunks", number(in_parts(c) ? 2 : 1)}});
+    tables.emplace_back(named::expert, Keys{{"size", number(c.expert)},
+                                            {"dispatch", text(in_levels(c) ? "hierarchical" : "all_to_all")},
+                                            {"node_ranks", number(in_levels(c) ? places_of(problem, c)[4] : 0)},
+                                            {"chunks", number(in_parts(c) ? 2 : 1)}});
   }
   if (c.host_states) {
-    tables.emplace_back("offload", Keys{{"states", text("host")}});
+    tables.emplace_back(named::offload, Keys{{"states", text("host")}});
   }
   return tables;
 }
@@ -68,8 +69,8 @@ bool has_size_one(const Keys& keys) {
 
 // An axis of one rank needs no table, unless it does something else.
 bool wanted(const std::string& plugin, const Keys& keys, const Candidate& c) {
-  return plugin == "offload" || !has_size_one(keys) ||
-         (plugin == "data" && (c.zero > 0 || c.schedule == Course::layered));
+  return plugin == named::offload || !has_size_one(keys) ||
+         (plugin == named::data && (c.zero > 0 || c.schedule == Course::layered));
 }
 
 Table changed(const Table& table, const Keys& keys) {
@@ -119,7 +120,7 @@ std::string toml_of(const Problem& problem, const Candidate& candidate, const Co
       request.name = name;
       request.table = changed(written == config.plugins.end() ? Table("plugins." + name, {}) : written->table, keys);
       plugins.push_back(std::move(request));
-    } else if (name == "offload" && written != config.plugins.end()) {
+    } else if (name == named::offload && written != config.plugins.end()) {
       plugins.push_back(*written);
     }
   }

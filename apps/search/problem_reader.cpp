@@ -9,9 +9,11 @@
 #include <optional>
 
 #include "apps/cost/machine_file.h"
+#include "apps/search/axis_names.h"
 #include "apps/search/executor.h"
 #include "apps/search/layout_sets.h"
 #include "apps/search/recorded_load.h"
+#include "apps/search/space.h"
 #include "core/arch/links.h"
 #include "core/layers/attention.h"
 #include "core/layers/latent_attention.h"
@@ -77,10 +79,13 @@ std::optional<Candidate> smallest_with(const Problem& problem, Feature feature) 
         break;
     }
     small.base.ranks = one.tensor * one.sequence * one.pipeline * one.data;
-    for (const bool folded : {one.folded, true}) {  // experts whose channels do not divide may fold
-      one.folded = folded && problem.model.experts > 0 && one.tensor > 1;
-      if (refusal(small, one).empty()) {
-        return one;
+    for (const std::int64_t micro_batch : divisors(common_batch(problem))) {
+      for (const bool folded : {one.folded, true}) {  // experts whose channels do not divide may fold
+        one.micro_batch = micro_batch;
+        one.folded = folded && problem.model.experts > 0 && one.tensor > 1;
+        if (refusal(small, one).empty()) {
+          return one;
+        }
       }
     }
   }
@@ -99,7 +104,7 @@ void try_features(const Wanted& wanted, const Config& config, Problem& problem) 
     const std::vector<std::string> sets = sets_of(problem, *one, config);
     with.overrides.insert(with.overrides.end(), sets.begin(), sets.end());
     try {
-      load_config(with);
+      check_layout(load_config(with));
     } catch (const Error& refused) {
       problem.refuses[feature] = first_line(refused.what());
     }
@@ -163,11 +168,19 @@ cost::Layout base_layout(const Settings& s) {
 std::vector<std::string> alone(const Config& config) {
   Problem one;
   one.model.experts = static_cast<int>(config.settings.moe.experts);
-  return sets_of(one, {}, config);
+  one.batches = batch_sizes(config.settings.batch);
+  Candidate whole;
+  whole.micro_batch = common_batch(one);  // what divides a micro-batch's tokens divides these
+  return sets_of(one, whole, config);
 }
 
 Problem read_problem(const Wanted& wanted, const Config& config) {
   const Settings& s = config.settings;
+  for (const PluginRequest& plugin : config.plugins) {
+    if (plugin.name == named::expert && s.moe.experts == 0) {
+      throw ConfigError("the model has no experts (moe.experts = 0): remove [plugins.expert] or set moe.experts");
+    }
+  }
   Problem problem;
   const std::filesystem::path beside = std::filesystem::path(wanted.machine).parent_path() / "factors.toml";
   const cost::FactorFile factors =

@@ -142,7 +142,9 @@ class Search {
   Answer run() {
     keys_ = keys_of(problem_);
     answer_.refused = refused_sizes(problem_);
-    require(!keys_.empty(), "{}", why_none());
+    if (keys_.empty()) {
+      throw ConfigError(why_none());
+    }
     bound_all();
     number_classes();
     for (const Node& node : nodes_) {

@@ -102,7 +102,7 @@ struct Options {
   int threads = 2;
 };
 
-// Errors: Error where no layout is legal, with the reasons; none where no layout fits: `best` is empty then.
+// Errors: ConfigError where no layout is legal, with the reasons; none where no layout fits: `best` is empty then.
 Answer search(const Problem& problem, const Options& options = {});
 
 // One layout, timed as the search does. REQUIRES: refusal() is empty.

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "apps/search/axis_names.h"
 #include "apps/search/reasons.h"
 #include "apps/search/search_output.h"
 
@@ -21,22 +22,21 @@ Json layout_json(const Problem& problem, const Timed& one) {
   Json order = Json::array();
   const auto& axes = all_orders().at(c.order);
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-    constexpr const char* names[] = {"tensor", "sequence", "data", "pipeline"};
-    order.push_back(names[static_cast<std::size_t>(*axis)]);
+    order.push_back(named::of(*axis));
   }
   return {{"text", text_of(c)},
           {"order", order},
-          {"pipeline", c.pipeline},
+          {named::pipeline, c.pipeline},
           {"schedule", name_of(c.schedule)},
           {"chunks", c.chunks},
-          {"data", c.data},
+          {named::data, c.data},
           {"zero", c.zero},
-          {"sequence", c.sequence},
+          {named::sequence, c.sequence},
           {"sequence_method", c.ulysses ? "ulysses" : "ring"},
-          {"tensor", c.tensor},
+          {named::tensor, c.tensor},
           {"sequence_parallel", c.sequence_parallel},
           {"experts", c.folded ? "fold" : "split"},
-          {"expert", c.expert},
+          {named::expert, c.expert},
           {"rows_travel", name_of(c.travel)},
           {"micro_batch", c.micro_batch},
           {"recompute", name_of(c.recompute)},

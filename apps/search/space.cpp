@@ -39,10 +39,7 @@ double micro_batches_of(const Problem& problem, const Candidate& node) {
 }
 
 std::int64_t sequences_of_rank(const Problem& problem, int data) {
-  std::int64_t common = 0;
-  for (const std::int64_t sequences : problem.batches) {
-    common = std::gcd(common, sequences);
-  }
+  const std::int64_t common = common_batch(problem);
   return common % data == 0 ? common / data : 0;
 }
 
@@ -54,6 +51,14 @@ Candidate with(Candidate node, const Leaf& leaf) {
   node.zero = leaf.zero;
   node.host_states = leaf.host_states;
   return node;
+}
+
+std::int64_t common_batch(const Problem& problem) {
+  std::int64_t common = 0;
+  for (const std::int64_t sequences : problem.batches) {
+    common = std::gcd(common, sequences);
+  }
+  return common;
 }
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
@@ -184,15 +189,17 @@ std::vector<std::pair<Class, std::string>> refused_sizes(const Problem& problem)
   std::vector<std::pair<Class, std::string>> refused;
   const auto ask = [&](Kind kind, std::int64_t value, const std::vector<Candidate>& tries) {
     std::string why;
-    for (const Candidate& one : tries) {
-      Candidate whole = one;
+    for (Candidate one : tries) {
       Problem alike = problem;
       alike.base.ranks = one.tensor * one.sequence * one.pipeline * one.data;
-      std::string refused_for = refusal(alike, whole);
-      if (refused_for.empty()) {
-        return;
+      for (const std::int64_t micro_batch : divisors(common_batch(problem))) {
+        one.micro_batch = micro_batch;
+        const std::string refused_for = refusal(alike, one);
+        if (refused_for.empty()) {
+          return;
+        }
+        why = why.empty() ? refused_for : why;
       }
-      why = why.empty() ? refused_for : why;
     }
     refused.push_back({{kind, value}, why});
   };

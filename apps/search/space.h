@@ -28,6 +28,8 @@ inline constexpr int most_chunks = 8;
 
 std::vector<std::int64_t> divisors(std::int64_t number);  // in order
 
+std::int64_t common_batch(const Problem& problem);  // what divides each size of the batch
+
 // All keys: axes, experts, order; a micro-batch of one, nothing else chosen. Of orders with the same places the first.
 std::vector<Candidate> keys_of(const Problem& problem);
 // Sizes of axes that divide the ranks and that the program takes in no layout.
