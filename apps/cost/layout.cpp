@@ -10,6 +10,10 @@
 namespace orthant::cost {
 
 double imbalance(const Routing& routing, int experts, int expert, int micro_batch) {
+  if (!routing.busiest.empty()) {
+    const std::vector<double>& layers = routing.busiest[static_cast<std::size_t>(micro_batch) % routing.busiest.size()];
+    return std::accumulate(layers.begin(), layers.end(), 0.0) / static_cast<double>(layers.size());
+  }
   if (routing.load.empty() || experts == 0) {
     return routing.skew;
   }

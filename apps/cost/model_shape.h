@@ -112,13 +112,18 @@ struct Layout {
   std::vector<int> blocks_of_pieces(int layers) const;  // `blocks`, or what stands for it
 };
 
-// Who gets the choices of a routed layer. Balanced where `load` is empty and `skew` is 1.
+// Who gets the choices of a routed layer. Balanced where `load` and `busiest` are empty and `skew` is 1.
 struct Routing {
   double skew = 1;                        // the busiest rank's choices over the mean
   std::vector<std::vector<double>> load;  // recorded: [micro-batch][expert] choices; used in turn, from the first again
+  // Recorded, layer by layer: [micro-batch][routed layer] the busiest rank's choices over the mean; both used in turn.
+  // Comes before `load`.
+  std::vector<std::vector<double>> busiest;
+  bool recorded() const { return !load.empty() || !busiest.empty(); }
 };
 
-// The busiest expert rank's choices over the mean, in one micro-batch. REQUIRES: expert divides the number of experts.
+// The busiest expert rank's choices over the mean, in one micro-batch; of all layers the mean. REQUIRES: expert divides
+// the number of experts.
 double imbalance(const Routing& routing, int experts, int expert, int micro_batch);
 
 }  // namespace orthant::cost

@@ -16,6 +16,7 @@ struct PieceSeconds {
   double weights = 0;
   double gathered_forward = 0, gathered_backward = 0;  // ZeRO stage 3
   double more_forward = 0, more_backward = 0;          // for each mean load of experts beyond the mean
+  int first_routed = 0, routed = 0;                    // blocks with experts before it, and its own
 };
 
 struct Parameters {
@@ -34,23 +35,20 @@ class StepModel {
         next_stage_(group_of(machine, 2, layout.stride_of(Axis::pipeline))) {}
 
   StepTime seconds(const Routing& routing, const StepClock& clock) {
-    uneven_micro_batches_ = !routing.load.empty();
-    make_pieces(routing.load.empty() ? imbalance(routing, model_.experts, layout_.expert, 0) : 1);
+    uneven_micro_batches_ = routing.recorded();
+    make_pieces(routing.recorded() ? 1 : imbalance(routing, model_.experts, layout_.expert, 0));
     return summed(course(routing, clock), message_seconds());
   }
 
   ClockResult course(const Routing& routing, const StepClock& clock) const {
-    if (routing.load.empty()) {
+    if (!routing.recorded()) {
       const PassTimes times = pass_times();
       return clock.run(times.passes, times.message);
     }
-    std::vector<double> slow;
-    for (std::size_t m = 0; m < routing.load.size(); ++m) {
-      slow.push_back(imbalance(routing, model_.experts, layout_.expert, static_cast<int>(m)));
-    }
+    const std::vector<std::vector<double>> extra = extra_of(routing);
     const Duration of_micro_batch = [&](Pass pass, int piece, int micro_batch) {
-      const double extra = slow[static_cast<std::size_t>(micro_batch) % slow.size()] - 1;
-      return duration(pass, pieces_[static_cast<std::size_t>(piece)], extra);
+      const auto place = static_cast<std::size_t>(piece);
+      return duration(pass, pieces_[place], extra[static_cast<std::size_t>(micro_batch) % extra.size()][place]);
     };
     return clock.run(of_micro_batch, message_seconds());
   }
@@ -66,29 +64,33 @@ class StepModel {
   }
 
   double bound(const Routing& routing) {
-    uneven_micro_batches_ = !routing.load.empty();
-    make_pieces(routing.load.empty() ? imbalance(routing, model_.experts, layout_.expert, 0) : 1);
+    uneven_micro_batches_ = routing.recorded();
+    make_pieces(routing.recorded() ? 1 : imbalance(routing, model_.experts, layout_.expert, 0));
     const double count = layout_.micro_batches(), message = message_seconds();
-    double least = 0, mean = 0;  // choices of the busiest rank beyond the mean load, over micro-batches
+    // Choices of the busiest rank beyond the mean load: the least of all micro-batches of the step, and their mean.
+    std::vector<double> least(pieces_.size(), 0), mean(pieces_.size(), 0);
     if (uneven_micro_batches_) {
-      const int all = static_cast<int>(count);
-      least = 1e9;
-      for (int m = 0; m < all; ++m) {
-        const double extra = imbalance(routing, model_.experts, layout_.expert, m) - 1;
-        least = std::min(least, extra);
-        mean += extra / all;
+      const std::vector<std::vector<double>> extra = extra_of(routing);
+      const auto all = static_cast<std::size_t>(count);
+      least = extra.front();
+      for (std::size_t m = 0; m < all; ++m) {
+        for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+          const double own = extra[m % extra.size()][piece];
+          least[piece] = std::min(least[piece], own);
+          mean[piece] += own / static_cast<double>(all);
+        }
       }
     }
-    const auto both = [&](const PieceSeconds& piece) {
-      return duration(Pass::forward, piece, mean) + duration(Pass::backward, piece, mean) +
-             (layout_.zero_bubble ? piece.weights : 0);
+    const auto both = [&](std::size_t piece) {
+      return duration(Pass::forward, pieces_[piece], mean[piece]) +
+             duration(Pass::backward, pieces_[piece], mean[piece]) + (layout_.zero_bubble ? pieces_[piece].weights : 0);
     };
     const std::size_t stages = static_cast<std::size_t>(layout_.pipeline);
     double around = 0, longest = 0, busiest = 0, last_passes = 0;
     for (std::size_t stage = 0; stage < stages; ++stage) {
       double busy = 0, backward = 0;
       for (std::size_t piece = stage; piece < pieces_.size(); piece += stages) {
-        busy += count * both(pieces_[piece]);
+        busy += count * both(piece);
         backward += pieces_[piece].backward.total();
       }
       longest = std::max(longest, busy + around);
@@ -96,8 +98,8 @@ class StepModel {
         busiest = busy;
         last_passes = backward;
       }
-      around += duration(Pass::forward, pieces_[stage], least) + message;
-      around += layout_.zero_bubble ? 0 : duration(Pass::backward, pieces_[stage], least) + message;
+      around += duration(Pass::forward, pieces_[stage], least[stage]) + message;
+      around += layout_.zero_bubble ? 0 : duration(Pass::backward, pieces_[stage], least[stage]) + message;
     }
     constexpr double rounding = 1 - 1e-9;
     return rounding * (longest + gradient_seconds(last_passes) + update_seconds() + practice_.step);
@@ -147,8 +149,9 @@ class StepModel {
       const bool last = piece + 1 == blocks.size();
       const int extra = last ? model_.extra_layers : 0;
       const int count = blocks[piece] + extra;
-      const double with = routed_blocks(model_, block, count);
-      const double without = count - with;
+      seconds.first_routed = routed_blocks(model_, 0, block);
+      seconds.routed = routed_blocks(model_, block, count);
+      const double with = seconds.routed, without = count - with;
       block += count;
       add(seconds, dense, without);
       add(seconds, routed, with);
@@ -187,6 +190,27 @@ class StepModel {
   }
 
  private:
+  // [micro-batch][piece]: the busiest rank's choices over the mean, less one, in the mean of the piece's blocks.
+  std::vector<std::vector<double>> extra_of(const Routing& routing) const {
+    std::vector<std::vector<double>> extra;
+    for (std::size_t m = 0; m < (routing.busiest.empty() ? routing.load : routing.busiest).size(); ++m) {
+      std::vector<double>& of_pieces = extra.emplace_back();
+      for (const PieceSeconds& piece : pieces_) {
+        double sum = 0;
+        if (routing.busiest.empty()) {
+          sum = piece.routed * (imbalance(routing, model_.experts, layout_.expert, static_cast<int>(m)) - 1);
+        } else {
+          const std::vector<double>& layers = routing.busiest[m];
+          for (int block = piece.first_routed; block < piece.first_routed + piece.routed; ++block) {
+            sum += layers[static_cast<std::size_t>(block) % layers.size()] - 1;
+          }
+        }
+        of_pieces.push_back(piece.routed > 0 ? sum / piece.routed : 0);
+      }
+    }
+    return extra;
+  }
+
   static std::size_t busiest_stage(const ClockResult& result) {
     return static_cast<std::size_t>(std::max_element(result.busy.begin(), result.busy.end()) - result.busy.begin());
   }
@@ -309,7 +333,7 @@ class StepModel {
 
 StepTime step_time(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
                    const Routing& routing) {
-  return step_time(model, layout, machine, practice, routing, StepClock(layout, !routing.load.empty()));
+  return step_time(model, layout, machine, practice, routing, StepClock(layout, routing.recorded()));
 }
 
 StepTime step_time(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,

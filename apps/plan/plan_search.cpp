@@ -78,6 +78,7 @@ bool run_search(const ConfigArguments& arguments, const SearchOptions& options) 
   search::Shown shown{arguments.file,         options.machine, problem, answer, notes_of(config, options), 0,
                       problem.practice.spread};
   if (!answer.best.empty()) {
+    shown.skew = search::skew_answers(problem, answer.best.front().candidate);
     check_best(arguments, config, problem, answer.best.front().candidate, shown.notes);
   }
   shown.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

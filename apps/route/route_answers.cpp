@@ -144,6 +144,9 @@ RecordedRun::RecordedRun(const RouteOptions& options) : options_(options), base_
   recording_ = read_recording(options.run, step_, base_.settings);
   layout_ = layout_of(base_, options, as_it_was(), step_);
   measured_ = median_step_seconds(steps);
+  if (!options.machine.empty()) {
+    machine_.emplace(options.machine);
+  }
 }
 
 Answer RecordedRun::answer(const Question& q) {
@@ -176,7 +179,9 @@ void RecordedRun::fill(Answer& answer) {
     answer.bytes_between += travel.bytes_between;
     answer.rank_load = std::max(answer.rank_load, over_mean(travel.rows_of_ranks()));
   }
-  if (options_.time && measured_.has_value() && layout_.has_value()) {
+  if (machine_.has_value() && !travels.empty()) {
+    answer.on_machine = machine_->of(config, *layout, travels);
+  } else if (options_.time && measured_.has_value() && layout_.has_value()) {
     answer.seconds = predict(answer, travels, *layout, config);
   }
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/route/machine_time.h"
 #include "apps/route/route_questions.h"
 #include "apps/route/step_time.h"
 #include "core/config/config.h"
@@ -23,6 +24,7 @@ struct Answer {
   double rank_load = 0;           // the busiest rank's rows over the mean, likewise
   std::int64_t bytes_inside = 0, bytes_between = 0;
   std::optional<double> seconds;
+  std::optional<cost::StepQuantiles> on_machine;
 };
 
 // Thread safety: none.
@@ -62,6 +64,7 @@ class RecordedRun {
   std::optional<ExpertLayout> layout_;
   std::optional<double> measured_;
   std::unique_ptr<WorkTimer> timer_;
+  std::optional<MachineTime> machine_;
   Rates rates_;
   std::map<bool, RoutedWork> own_;  // by whether its exchange was tried
 };

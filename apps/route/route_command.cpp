@@ -38,6 +38,10 @@ Json json_of(const Answer& a, const RouteOptions& options) {
   if (a.seconds.has_value()) {
     json["step_seconds"] = *a.seconds;
   }
+  if (a.on_machine.has_value()) {
+    json["machine"] = {
+        {"mean_seconds", a.on_machine->mean}, {"p50_seconds", a.on_machine->p50}, {"p99_seconds", a.on_machine->p99}};
+  }
   for (const Decisions& layer : a.layers) {
     json["layers"][std::to_string(layer.layer - 1)] = {{"load", layer.load},
                                                        {"expert_tokens", layer.computed},
@@ -55,7 +59,7 @@ void print(const std::vector<Answer>& answers, const RecordedRun& run, const Rou
     put("Step 1 is that of routers that have learnt nothing yet.\n");
   }
   put("{:<36} {:>8} {:>8} {:>7} {:>7} {:>12} {:>12} {:>9}\n", "settings", "choices", "dropped", "busiest", "rank",
-      "bytes inside", "between", "ms a step");
+      "bytes inside", "between", options.machine.empty() ? "ms a step" : "p50 (p99) ms on the machine");
   for (const Answer& a : answers) {
     if (!a.refused.empty()) {
       put("{:<36} {}\n", text_of(a.question, options), a.refused);
@@ -68,7 +72,9 @@ void print(const std::vector<Answer>& answers, const RecordedRun& run, const Rou
     put("{:<36} {:>8} {:>7.2f}% {:>7.2f} {:>7} {:>12} {:>12} {:>9}\n", text_of(a.question, options), a.choices,
         100 * share, a.expert_load, travels ? fmt::format("{:.2f}", a.rank_load) : "-",
         travels ? fmt::format("{}", a.bytes_inside) : "-", travels ? fmt::format("{}", a.bytes_between) : "-",
-        a.seconds.has_value() ? fmt::format("{:.1f}", 1e3 * *a.seconds) : "-");
+        a.on_machine.has_value() ? fmt::format("{:.1f} ({:.1f})", 1e3 * a.on_machine->p50, 1e3 * a.on_machine->p99)
+        : a.seconds.has_value()  ? fmt::format("{:.1f}", 1e3 * *a.seconds)
+                                 : "-");
   }
   if (!run.has_layout()) {
     put("Bytes and loads of ranks are told for layouts of the batch and of experts alone; give --ranks for one.\n");
@@ -200,6 +206,11 @@ void add_route_command(CLI::App& app, int& exit_code) {
   command->add_option("--step", o->step, "The recorded step; without it the last")->check(CLI::Range(1, 1 << 30));
   command->add_option("--rate-inside", o->rate_inside, "Bytes a second inside a node; else as this machine copies");
   command->add_option("--rate-between", o->rate_between, "Bytes a second between nodes; likewise");
+  command
+      ->add_option("--machine", o->machine,
+                   "Predict steps on this machine, a file as those of configs/machines, by the model of plan --search; "
+                   "nothing is timed here")
+      ->type_name("FILE");
   command->add_flag("--json", o->json, "Print JSON, with every layer");
   command->add_flag_callback(
       "--no-time", [o] { o->time = false; }, "Do not time experts on this machine");

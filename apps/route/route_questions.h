@@ -9,7 +9,8 @@
 namespace orthant {
 
 struct RouteOptions {
-  std::string run;  // a run's folder
+  std::string run;      // a run's folder
+  std::string machine;  // its file; empty: time is that of this machine
   std::vector<std::string> overrides, capacity_factors, routers, policies;
   std::vector<int> ranks, levels;
   std::vector<std::string> placements;

@@ -14,6 +14,7 @@
 
 #include "apps/cost/machine.h"
 #include "apps/cost/model_shape.h"
+#include "apps/cost/skew.h"
 #include "apps/cost/step_time.h"
 
 namespace orthant::search {
@@ -41,8 +42,10 @@ struct Problem {
   cost::Machine machine;
   cost::Practice practice;
   cost::Routing routing;
-  cost::Layout base;  // what no layout changes: types of numbers, the batch, ranks
-  double memory = 0;  // bytes that a rank may take
+  cost::Loads loads;                      // of a run, newest first; empty: none was asked for
+  std::map<int, cost::Routing> recorded;  // what `loads` are to so many ranks that share the experts out
+  cost::Layout base;                      // what no layout changes: types of numbers, the batch, ranks
+  double memory = 0;                      // bytes that a rank may take
 
   std::vector<Units> tensor;        // each divides among the tensor axis ...
   std::vector<Units> tensor_split;  // ... and these where it splits experts
@@ -57,6 +60,10 @@ struct Problem {
   std::function<std::vector<int>(int stages, int chunks)> cut;
   cost::MakePrograms programs = cost::published_programs;
 
+  const cost::Routing& routing_for(int expert) const {
+    const auto found = recorded.find(expert);
+    return found == recorded.end() ? routing : found->second;
+  }
   bool has(Feature feature) const { return !refuses.contains(feature); }
 };
 

@@ -165,6 +165,14 @@ cost::Layout base_layout(const Settings& s) {
   return layout;
 }
 
+cost::Machine read_machine(const std::string& file, cost::Practice& practice) {
+  const std::filesystem::path beside = std::filesystem::path(file).parent_path() / "factors.toml";
+  const cost::FactorFile factors =
+      std::filesystem::exists(beside) ? cost::load_factors(beside.string()) : cost::FactorFile{};
+  practice = factors.practice;
+  return cost::load_machine(file, factors);
+}
+
 std::vector<std::string> alone(const Config& config) {
   Problem one;
   one.model.experts = static_cast<int>(config.settings.moe.experts);
@@ -182,11 +190,7 @@ Problem read_problem(const Wanted& wanted, const Config& config) {
     }
   }
   Problem problem;
-  const std::filesystem::path beside = std::filesystem::path(wanted.machine).parent_path() / "factors.toml";
-  const cost::FactorFile factors =
-      std::filesystem::exists(beside) ? cost::load_factors(beside.string()) : cost::FactorFile{};
-  problem.machine = cost::load_machine(wanted.machine, factors);
-  problem.practice = factors.practice;
+  problem.machine = read_machine(wanted.machine, problem.practice);
   problem.model = shape_of(s);
   problem.base = base_layout(s);
   problem.base.ranks = wanted.ranks > 0 ? wanted.ranks : Session(config).world_size();
@@ -212,7 +216,15 @@ Problem read_problem(const Wanted& wanted, const Config& config) {
   }
   try_features(wanted, config, problem);
   if (!wanted.routing.empty()) {
-    problem.routing = recorded_load(wanted.routing, s.moe.experts, s.moe.capacity_factor);
+    problem.loads = recorded_loads(wanted.routing, s.moe.experts);
+    if (s.moe.capacity_factor > 0) {
+      double dropped = 0;
+      problem.loads = cost::capped(std::move(problem.loads), s.moe.capacity_factor, dropped);
+    }
+    for (const std::int64_t ranks : divisors(s.moe.experts)) {
+      const int size = static_cast<int>(ranks);
+      problem.recorded[size] = cost::routing_of(problem.loads, cost::in_order(problem.loads, size), size);
+    }
   }
   return problem;
 }

@@ -25,6 +25,10 @@ cost::ModelShape shape_of(const Settings& settings);
 // Types of numbers, bytes of states and the batch. Axes are all 1.
 cost::Layout base_layout(const Settings& settings);
 
+// A machine's file, and the factors that all machines share: of factors.toml beside it, where there is one.
+// Errors: ConfigError, as cost::load_machine.
+cost::Machine read_machine(const std::string& file, cost::Practice& practice);
+
 // Overrides under which every axis of the configuration has one rank.
 std::vector<std::string> alone(const Config& config);
 

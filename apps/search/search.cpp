@@ -309,14 +309,14 @@ class Search {
       ++answer_.counts.too_large;
       return;
     }
-    const double bound =
-        cost::step_bound(problem_.model, layout, problem_.machine, problem_.practice, problem_.routing);
+    const cost::Routing& routing = problem_.routing_for(candidate.expert);
+    const double bound = cost::step_bound(problem_.model, layout, problem_.machine, problem_.practice, routing);
     if (!may_win(classes_, own, bound) && !on_frontier(bytes, bound)) {
       ++answer_.counts.slower_by_bound;
       return;
     }
-    found.time = cost::step_time(problem_.model, layout, problem_.machine, problem_.practice, problem_.routing,
-                                 clocks_.of(layout));
+    found.time =
+        cost::step_time(problem_.model, layout, problem_.machine, problem_.practice, routing, clocks_.of(layout));
     ++answer_.counts.timed;
     answer_.timed.emplace_back(found.time.seconds, bytes);
     keep(found, classes_);

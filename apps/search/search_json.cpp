@@ -92,6 +92,17 @@ std::string answer_json(const Shown& shown) {
     refused.push_back({{"class", name_of(feature)}, {"why", why}});
   }
   json["refused"] = std::move(refused);
+  Json skew = Json::array();
+  for (const SkewAnswer& one : shown.skew) {
+    skew.push_back({{"question", one.question},
+                    {"mean_seconds", one.seconds.mean},
+                    {"p50_seconds", one.seconds.p50},
+                    {"p99_seconds", one.seconds.p99},
+                    {"busiest_rank", one.busiest},
+                    {"dropped", one.dropped},
+                    {"fits", one.fits}});
+  }
+  json["routing"] = std::move(skew);
   json["what_binds"] = shown.answer.best.empty() ? Json(why_nothing_fits(shown.problem, shown.answer)) : Json(nullptr);
   json["spread"] = shown.spread;
   json["notes"] = shown.notes;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/search/search.h"
+#include "apps/search/skew_answers.h"
 
 namespace orthant::search {
 
@@ -12,9 +13,10 @@ struct Shown {
   std::string configuration, machine;  // files
   const Problem& problem;
   const Answer& answer;
-  std::vector<std::string> notes;  // what was taken for granted, a sentence each
-  double seconds = 0;              // that the search took
-  double spread = 0;               // Practice::spread
+  std::vector<std::string> notes;     // what was taken for granted, a sentence each
+  double seconds = 0;                 // that the search took
+  double spread = 0;                  // Practice::spread
+  std::vector<SkewAnswer> skew = {};  // of the first layout, by a recorded routing
 };
 
 std::string answer_text(const Shown& shown);

@@ -84,6 +84,21 @@ std::string rejected_text(const Shown& shown) {
   return text;
 }
 
+std::string skew_text(const Shown& shown) {
+  if (shown.skew.empty()) {
+    return "";
+  }
+  std::string text =
+      fmt::format("\nthe first layout by the recorded routing ({} logged steps, each for a micro-batch)\n",
+                  shown.problem.loads.size());
+  text += fmt::format("  {:<30} {:>10} {:>10} {:>13} {:>9}\n", "", "p50", "p99", "busiest rank", "dropped");
+  for (const SkewAnswer& one : shown.skew) {
+    text += fmt::format("  {:<30} {:>10} {:>10} {:>13.2f} {:>7.1f} %{}\n", one.question, time_text(one.seconds.p50),
+                        time_text(one.seconds.p99), one.busiest, 100 * one.dropped, one.fits ? "" : "  does not fit");
+  }
+  return text;
+}
+
 std::string frontier_text(const Shown& shown) {
   std::string text = "\nthe fastest within less memory\n";
   for (const Timed& one : shown.answer.frontier) {
@@ -103,7 +118,7 @@ std::string answer_text(const Shown& shown) {
   if (shown.answer.best.empty()) {
     return text + "\n" + why_nothing_fits(problem, shown.answer);
   }
-  text += best_text(shown) + rejected_text(shown) + frontier_text(shown);
+  text += best_text(shown) + skew_text(shown) + rejected_text(shown) + frontier_text(shown);
   text += fmt::format(
       "\nPredicted: 90 % of published runs are within a factor of {:.2f} of such a time "
       "(bench/results/hindcast.md).\n",

@@ -242,7 +242,7 @@ const BlockTimes& NodeBounds::times_of(const Candidate& node, const Places& plac
   if (added) {
     const cost::Layout layout = uncut_layout_of(problem_, node);
     // Of a recorded routing the most even one: no micro-batch is faster.
-    const double busiest = problem_.routing.load.empty() ? problem_.routing.skew : 1;
+    const double busiest = problem_.routing_for(node.expert).recorded() ? 1 : problem_.routing.skew;
     if (dense_ > 0) {
       const cost::BlockSeconds block =
           cost::block_seconds(problem_.model, layout, problem_.machine, problem_.practice, false);

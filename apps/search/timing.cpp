@@ -6,9 +6,15 @@
 namespace orthant::search {
 
 double most_uneven(const Problem& problem, const cost::Layout& layout) {
+  const cost::Routing& routing = problem.routing_for(layout.expert);
   double most = 1;
-  for (std::size_t m = 0; m < std::max<std::size_t>(1, problem.routing.load.size()); ++m) {
-    most = std::max(most, cost::imbalance(problem.routing, problem.model.experts, layout.expert, static_cast<int>(m)));
+  for (const std::vector<double>& layers : routing.busiest) {
+    most = std::max(most, *std::max_element(layers.begin(), layers.end()));
+  }
+  if (routing.busiest.empty()) {
+    for (std::size_t m = 0; m < std::max<std::size_t>(1, routing.load.size()); ++m) {
+      most = std::max(most, cost::imbalance(routing, problem.model.experts, layout.expert, static_cast<int>(m)));
+    }
   }
   return problem.model.experts > 0 ? most : 1;
 }
@@ -21,15 +27,17 @@ const cost::StepClock& Clocks::of(const cost::Layout& layout) {
   auto& clock = known_[{layout.pipeline, layout.chunks, static_cast<std::int64_t>(layout.micro_batches()),
                         layout.all_at_once || layout.layered}];
   if (clock == nullptr) {
-    clock = std::make_unique<cost::StepClock>(layout, !problem_.routing.load.empty(), problem_.programs);
+    clock =
+        std::make_unique<cost::StepClock>(layout, problem_.routing_for(layout.expert).recorded(), problem_.programs);
   }
   return *clock;
 }
 
 Timed timed(const Problem& problem, const Candidate& candidate) {
   const cost::Layout layout = layout_of(problem, candidate);
-  const cost::StepClock clock(layout, !problem.routing.load.empty(), problem.programs);
-  return {candidate, cost::step_time(problem.model, layout, problem.machine, problem.practice, problem.routing, clock),
+  const cost::Routing& routing = problem.routing_for(layout.expert);
+  const cost::StepClock clock(layout, routing.recorded(), problem.programs);
+  return {candidate, cost::step_time(problem.model, layout, problem.machine, problem.practice, routing, clock),
           memory_of(problem, layout)};
 }
 

@@ -77,9 +77,17 @@ Problem random_problem(unsigned seed) {
     model.dense_layers = dice.of({0, 0, 1});
     if (dice.of({0, 0, 0, 1}) == 1) {
       for (int m = 0; m < 3; ++m) {
-        std::vector<double>& load = problem.routing.load.emplace_back();
-        for (int expert = 0; expert < model.experts; ++expert) {
-          load.push_back(dice.between(1, 20));
+        problem.loads.emplace_back();
+        for (int layer = 0; layer < 2; ++layer) {
+          std::vector<double>& load = problem.loads.back().emplace_back();
+          for (int expert = 0; expert < model.experts; ++expert) {
+            load.push_back(dice.between(1, 20));
+          }
+        }
+      }
+      for (int ranks = 1; ranks <= model.experts; ++ranks) {
+        if (model.experts % ranks == 0) {
+          problem.recorded[ranks] = cost::routing_of(problem.loads, cost::in_order(problem.loads, ranks), ranks);
         }
       }
     } else {
@@ -191,7 +199,7 @@ All all_of(const Problem& problem) {
     all.smallest = std::min(all.smallest, one.memory.total());
     all.largest = std::max(all.largest, one.memory.total());
     const cost::Layout layout = layout_of(problem, c);
-    EXPECT_LE(cost::step_bound(problem.model, layout, problem.machine, problem.practice, problem.routing),
+    EXPECT_LE(cost::step_bound(problem.model, layout, problem.machine, problem.practice, problem.routing_for(c.expert)),
               one.time.seconds)
         << text_of(c);
     all.layouts.push_back(one);
