@@ -136,7 +136,7 @@ TEST(ModernBert, HasTheLogitsOfTransformers) {
   const DeviceBatch batch = upload(source.train(0, 0, 4), plan, rank->stream());
   const StepContext ctx{
       .plan = plan, .stream = rank->stream(), .batch = batch, .sums = sums, .training = false, .loss_scale = 1};
-  Model& model = rank->trainer().model();
+  auto& model = rank->trainer().model();
   const Tensor logits = model.logits(ctx, model.forward(ctx, {}, 0, model.head()).front());
   std::vector<float> found(static_cast<std::size_t>(logits.elements()));
   rank->stream().download(found.data(), logits);
