@@ -1,9 +1,10 @@
 # orthant_add_plugin(NAME source...): a plugin module, built the same way inside the tree and outside it.
 # The file is lib<orthant_plugin_NAME>.so; the loader finds NAME by that file name.
-# NOT_INSTALLED as the first argument after NAME: for tests, no part of the package.
+# Behind NAME may stand NOT_INSTALLED: for tests, no part of the package; or ON_USE: `./launch` does not build it, its
+# first use does.
 function(orthant_add_plugin name)
   set(target orthant_plugin_${name})
-  cmake_parse_arguments(PARSE_ARGV 1 plugin "NOT_INSTALLED" "" "")
+  cmake_parse_arguments(PARSE_ARGV 1 plugin "NOT_INSTALLED;ON_USE" "" "")
   add_library(${target} MODULE ${plugin_UNPARSED_ARGUMENTS})
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
@@ -17,6 +18,8 @@ function(orthant_add_plugin name)
     if(plugin_NOT_INSTALLED)
       orthant_stamp(${target})
       set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
+    elseif(plugin_ON_USE)
+      orthant_own_module(${target})
     else()
       orthant_install_module(${target})
     endif()
@@ -46,7 +49,7 @@ function(orthant_place_module target)
   install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/orthant/plugins")
 endfunction()
 
-# orthant_own_module(TARGET): a part of Orthant that is opened, and in a build folder built, when it is needed
+# orthant_own_module(TARGET): a module that is opened, and in a build folder built, when it is needed
 # (core/base/build_on_use.h).
 function(orthant_own_module target)
   orthant_place_module(${target})

@@ -8,7 +8,7 @@ MoeLayer::MoeLayer(const ParamStore& store, Plan& plan, const Link& link)
     : router_(store, plan, link), experts_(store, link.router, plan, link.number) {}
 
 Routing MoeLayer::decide(const StepContext& ctx, const Tensor& router_in) const {
-  Decisions* const kept = ctx.sums.decisions;
+  ExpertDecisions* const kept = ctx.sums.decisions;
   if (kept != nullptr && kept->again) {
     return Routing::take(kept->kept);
   }

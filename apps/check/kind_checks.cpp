@@ -18,6 +18,9 @@ namespace {
 std::vector<std::string> axes_beside() {
   std::vector<std::string> axes;
   for (const auto& [name, file] : libraries_in(own_plugins(), "plugin")) {
+    if (!std::filesystem::exists(file)) {
+      continue;  // not built yet
+    }
     const std::vector<KeySpec> keys = plugin_keys(name, file.string());
     if (name != partner_axis &&
         std::any_of(keys.begin(), keys.end(), [](const KeySpec& key) { return key.name == "size"; })) {

@@ -61,6 +61,10 @@ void list_directory(const fs::path& directory, std::set<std::string>& seen) {
   for (const auto& [name, file] : plugins) {
     const std::string stem = file.filename().string();
     const bool shadowed = !seen.insert(name).second;
+    if (!fs::exists(file)) {
+      put("  {:<12} {}  (its first use builds it)\n", name, stem);
+      continue;
+    }
     try {
       const std::vector<KeySpec> keys = create<Plugin>(open_module("plugin", file))->keys();
       put("  {:<12} {}{}\n", name, stem, shadowed ? "  (hidden by one found earlier)" : "");

@@ -27,7 +27,7 @@ struct ObjectiveStep {
 };
 
 // What the experts of a block decide in its forward pass, kept for the second one of Recompute::full.
-struct Decisions {
+struct ExpertDecisions {
   Saved kept;
   bool again = false;  // the second pass: it takes them from here
 };
@@ -50,10 +50,10 @@ struct StepSums {
   // f32 [causes, E, d] of each routed layer of the model, undefined for those of other stages: gradients of the
   // router's weight, by the loss, by balance and by z.
   std::vector<Tensor> router_gradients;
-  RoutingTap* tap = nullptr;         // or null
-  TeacherLogits* teacher = nullptr;  // of the head's objective, or null
-  LatentCore* latent = nullptr;      // where tokens are fed one after the other, or null
-  Decisions* decisions = nullptr;    // of the block that is run, where it is computed again, or null
+  RoutingTap* tap = nullptr;             // or null
+  TeacherLogits* teacher = nullptr;      // of the head's objective, or null
+  LatentCore* latent = nullptr;          // where tokens are fed one after the other, or null
+  ExpertDecisions* decisions = nullptr;  // of the block that is run, where it is computed again, or null
   // For what travels while the main stream computes; null: it travels on the main one.
   Stream* beside = nullptr;
 };

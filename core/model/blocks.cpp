@@ -51,7 +51,7 @@ class ExpertsLayer final : public PartLayer {
 // The decisions of a block's experts, for as long as one of its forward passes runs.
 class Deciding {
  public:
-  Deciding(StepSums& sums, Decisions& decisions) : sums_(sums) { sums_.decisions = &decisions; }
+  Deciding(StepSums& sums, ExpertDecisions& decisions) : sums_(sums) { sums_.decisions = &decisions; }
   ~Deciding() { sums_.decisions = nullptr; }
   Deciding(const Deciding&) = delete;
   Deciding& operator=(const Deciding&) = delete;
@@ -69,7 +69,7 @@ class RecomputedLayer final : public Layer {
       return block_->forward(ctx, x, saved);
     }
     Saved forgotten;
-    Decisions decisions;
+    ExpertDecisions decisions;
     const Deciding deciding(ctx.sums, decisions);
     Bundle y = block_->forward(ctx, x, forgotten);
     std::ranges::copy(x, std::back_inserter(saved.tensors));
@@ -83,7 +83,7 @@ class RecomputedLayer final : public Layer {
 
   Bundle backward(const StepContext& ctx, const Bundle& dy, Saved& saved) override {
     if (ctx.recompute == Recompute::full) {
-      Decisions decisions{.kept = {last(saved.tensors, decided_), last(saved.plans, plans_)}, .again = true};
+      ExpertDecisions decisions{.kept = {last(saved.tensors, decided_), last(saved.plans, plans_)}, .again = true};
       const Bundle x = last(saved.tensors, entered_);
       const Deciding deciding(ctx.sums, decisions);
       block_->forward(ctx, x, saved);

@@ -15,13 +15,14 @@ std::string library_file(const std::string& kind, const std::string& name) {
 
 std::map<std::string, fs::path> libraries_in(const fs::path& directory, const std::string& kind,
                                              std::error_code* failed) {
-  const std::string prefix = "liborthant_" + kind + "_", suffix = ".so";
+  const std::string prefix = "liborthant_" + kind + "_", suffix = ".so", about = ".about";
   std::map<std::string, fs::path> found;
   std::error_code ignored;
   for (const fs::path& path : list_folder(directory, failed == nullptr ? ignored : *failed)) {
-    const std::string file = path.filename().string();
+    std::string file = path.filename().string();
+    file.resize(file.size() - (file.ends_with(suffix + about) ? about.size() : 0));
     if (file.starts_with(prefix) && file.ends_with(suffix)) {
-      found[file.substr(prefix.size(), file.size() - prefix.size() - suffix.size())] = path;
+      found[file.substr(prefix.size(), file.size() - prefix.size() - suffix.size())] = directory / file;
     }
   }
   return found;

@@ -14,7 +14,8 @@ namespace orthant {
 // The file of a library of this kind ("plugin", "communicator", "device", "module"): liborthant_KIND_NAME.so.
 std::string library_file(const std::string& kind, const std::string& name);
 
-// The libraries of a kind whose files lie in `directory`, by name. `failed`: why it could not be read.
+// The libraries of a kind whose files lie in `directory`, or will when they are built (FILE.about), by name. `failed`:
+// why it could not be read.
 std::map<std::string, std::filesystem::path> libraries_in(const std::filesystem::path& directory,
                                                           const std::string& kind, std::error_code* failed = nullptr);
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "core/base/build_on_use.h"
 #include "core/config/suggest.h"
 #include "core/modules/find_library.h"
 #include "core/modules/open_library.h"
@@ -54,6 +55,19 @@ std::string did_you_mean(const std::string& kind, const std::string& name) {
   return near.has_value() && *near != name ? fmt::format(" (did you mean '{}'?)", *near) : "";
 }
 
+// Builds what lies nowhere yet, or too old, and has a build folder, where no folder before that one has the file.
+void build_own(const std::string& kind, const std::string& name) {
+  const std::string file = library_file(kind, name);
+  for (const fs::path& folder : module_folders()) {
+    if (folder == own_plugins()) {
+      return build_on_use(folder / file, "orthant_" + kind + "_" + name);
+    }
+    if (fs::exists(folder / file)) {
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 fs::path own_plugins() {
@@ -95,6 +109,7 @@ Module find_module(const std::string& kind, const std::string& name, const std::
   if (!configured_path.empty()) {
     return open_module(kind, configured_path);
   }
+  build_own(kind, name);
   std::string tried;
   if (const auto found = open_first(kind, name, ORTHANT_ABI, module_folders(), tried)) {
     return entry_of(kind, found->file, found->handle);

@@ -1,4 +1,5 @@
-// Finds, checks and opens modules: plugins, communicators, devices, and parts of Orthant itself (own_module.h).
+// Finds, checks and opens modules: plugins, communicators, devices, and parts of Orthant itself: kind "module". Those
+// use headers of the tree that no version protects, so they must be of the tree that the library was built of.
 //
 // Search for the module NAME of a KIND: a configured path, where there is one; each folder of ORTHANT_PLUGIN_PATH;
 // orthant/plugins beside liborthant.so; the folder of liborthant.so itself. The file is liborthant_KIND_NAME.so. Its
@@ -31,7 +32,9 @@ bool module_exists(const std::string& kind, const std::string& name);
 
 // Opens one file. Errors: ConfigError with the reason.
 Module open_module(const std::string& kind, const std::filesystem::path& file);
-// Errors: ConfigError listing every path tried with the reason, or naming what differs in build or ABI.
+// In a build folder the first use of a module that `./launch` leaves out builds it, and the first after the library was
+// built again (core/base/build_on_use.h). Errors: ConfigError listing every path tried with the reason, or naming what
+// differs in build or ABI.
 Module find_module(const std::string& kind, const std::string& name, const std::string& configured_path = {});
 
 // What the module says where it cannot be used here; empty where it can.

@@ -1,11 +1,11 @@
 #include "core/tokenizer/tokenizer_module.h"
 
-#include "core/modules/own_module.h"
+#include "core/modules/module.h"
 
 namespace orthant {
 
 const TokenizerModule& tokenizer_module() {
-  static const ModulePtr<TokenizerModule> opened = create<TokenizerModule>(find_own_module("tokenizer"));
+  static const ModulePtr<TokenizerModule> opened = create<TokenizerModule>(find_module("module", "tokenizer"));
   return *opened;
 }
 

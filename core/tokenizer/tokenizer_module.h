@@ -58,7 +58,7 @@ class TokenizerModule {
 };
 
 // Thread safety: from any thread. Errors: ConfigError where the module is missing, damaged or built with another tree,
-// with its file and what to do; a build folder builds it first, where it can (core/modules/own_module.h).
+// with its file and what to do; a build folder builds it first, where it can (core/modules/module.h).
 const TokenizerModule& tokenizer_module();
 
 }  // namespace orthant

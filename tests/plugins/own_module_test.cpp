@@ -1,5 +1,5 @@
 // The module of tokenizers is opened by what needs it, and by nothing else; one that is missing, damaged or of another
-// tree is refused by name.
+// tree is refused by name. In a build folder the first use builds it, and plugins that `./launch` leaves out.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,6 +44,24 @@ class OwnModule : public testing::Test {
   }
   std::string searched() const { return "ORTHANT_PLUGIN_PATH=" + folder_.path("path").string(); }
   std::string place() const { return folder_.path("path").string() + "/" + file_name; }
+  // The setting of a program that runs beside a library of its own, not older than its commands, without plugins.
+  std::string library_of_its_own() const {
+    folder_.write("lib/liborthant.so.0", launch_test::read_file(paths::build("lib/liborthant.so.0")));
+    fs::last_write_time(folder_.path("lib/liborthant.so.0"), fs::last_write_time(paths::build("lib/liborthant.so.0")));
+    return "LD_LIBRARY_PATH=" + folder_.path("lib").string();
+  }
+  // Says that `file`, beside that library, has a build folder. The setting of a program that finds a cmake which copies
+  // the real one there, and writes down what it was asked for.
+  std::string builds(const std::string& file) const {
+    const fs::path own = folder_.path("lib/orthant/plugins") / file;
+    fs::create_directories(folder_.path("tree"));
+    folder_.write(fmt::format("lib/orthant/plugins/{}.about", file),
+                  fmt::format("build = {}\n", folder_.path("tree").string()));
+    folder_.write("bin/cmake", fmt::format("#!/bin/sh\necho \"$@\" >> '{}'\ncp '{}' '{}'\n",
+                                           folder_.path("asked").string(), paths::plugin(file), own.string()));
+    fs::permissions(folder_.path("bin/cmake"), fs::perms::owner_all);
+    return "PATH=" + folder_.path("bin").string() + ":/usr/bin:/bin";
+  }
   ProgramFolder folder_;
 };
 
@@ -97,12 +115,8 @@ TEST_F(OwnModule, OneOfAnotherTreeIsRefused) {
                                     place(), other, build_of_library())));
 }
 
-// Beside a library of its own.
 TEST_F(OwnModule, AMissingOneIsNamedAndABuildFolderBuildsItOnce) {
-  folder_.write("lib/liborthant.so.0", launch_test::read_file(paths::build("lib/liborthant.so.0")));
-  fs::last_write_time(folder_.path("lib/liborthant.so.0"),  // the program of `data` is not older
-                      fs::last_write_time(paths::build("lib/liborthant.so.0")));
-  const std::string library = "LD_LIBRARY_PATH=" + folder_.path("lib").string();
+  const std::string library = library_of_its_own();
   const std::string own = folder_.path("lib/orthant/plugins").string() + "/" + file_name;
   const Result missing = prepare({library});
   EXPECT_EQ(missing.code, 78);
@@ -110,14 +124,7 @@ TEST_F(OwnModule, AMissingOneIsNamedAndABuildFolderBuildsItOnce) {
               AllOf(HasSubstr("no module 'tokenizer' can be loaded. Tried:"), HasSubstr(own + ": no such file"),
                     HasSubstr("Build and install it together with liborthant.so")));
 
-  fs::create_directories(folder_.path("tree"));
-  folder_.write(fmt::format("lib/orthant/plugins/{}.about", file_name),
-                fmt::format("build = {}\n", folder_.path("tree").string()));
-  folder_.write("bin/cmake", fmt::format("#!/bin/sh\necho \"$@\" >> '{}'\ncp '{}' '{}'\n",
-                                         folder_.path("asked").string(), paths::plugin(file_name), own));
-  fs::permissions(folder_.path("bin/cmake"), fs::perms::owner_all);
-  const std::vector<std::string> environment = {library, "ORTHANT_JOBS=3",
-                                                "PATH=" + folder_.path("bin").string() + ":/usr/bin:/bin"};
+  const std::vector<std::string> environment = {library, "ORTHANT_JOBS=3", builds(file_name)};
   std::vector<std::string> refusing = environment;
   refusing.emplace_back("ORTHANT_NO_BUILD=1");
   EXPECT_THAT(prepare(refusing).error, HasSubstr("ORTHANT_NO_BUILD is set"));
@@ -129,6 +136,20 @@ TEST_F(OwnModule, AMissingOneIsNamedAndABuildFolderBuildsItOnce) {
   EXPECT_EQ(again.code, 0) << again.error;
   EXPECT_THAT(lines_of(folder_.path("asked")), testing::ElementsAre("--build " + folder_.path("tree").string() +
                                                                     " --target orthant_module_tokenizer --parallel 3"));
+}
+
+TEST_F(OwnModule, APluginThatALaunchLeavesOutIsListedAndBuiltByItsFirstUse) {
+  const std::vector<std::string> environment = {library_of_its_own(), builds("liborthant_plugin_encoder_decoder.so")};
+  EXPECT_THAT(
+      folder_.orthant({"plugins"}, environment).output,
+      testing::ContainsRegex("encoder_decoder +liborthant_plugin_encoder_decoder.so  .its first use builds it"));
+  folder_.write("c.toml", "[data]\nsource = \"rewriting\"\n[model]\nkind = \"t5\"\n[plugins.encoder_decoder]\n");
+  const Result first = folder_.orthant({"config", "c.toml"}, environment);
+  EXPECT_EQ(first.code, 0) << first.error;
+  EXPECT_THAT(first.error, HasSubstr("building orthant_plugin_encoder_decoder in "));
+  const Result again = folder_.orthant({"config", "c.toml"}, environment);
+  EXPECT_EQ(again.code, 0) << again.error;
+  EXPECT_EQ(lines_of(folder_.path("asked")).size(), 1u);
 }
 
 }  // namespace

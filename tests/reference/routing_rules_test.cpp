@@ -70,7 +70,7 @@ class RoutedLayer {
       s.fill(group->grad, 0);
     }
     StepSums sums = rank_.sums();
-    Decisions decisions;
+    ExpertDecisions decisions;
     sums.decisions = &decisions;
     const StepContext ctx{.plan = rank_.plan(), .stream = s, .batch = batch_, .sums = sums};
     Saved saved;
