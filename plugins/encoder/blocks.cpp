@@ -18,8 +18,8 @@ std::unique_ptr<PartLayer> make_second(const Link& link, const std::string& stem
     return make_experts(link, parameters, plan);
   }
   const Settings& s = plan.settings();
-  if (encoder_keys(s).dense_biases) {
-    return make_biased_ffn(s, stem + ".mlp", parameters);
+  if (has_own_ffn(s)) {
+    return make_ffn(s, stem + ".mlp", parameters);
   }
   return s.catalogue->get<FfnPart>(s.model.ffn).make({s, link.block, stem + ".mlp"}, parameters, plan);
 }

@@ -54,8 +54,11 @@ class Bert final : public ModelKind {
     refuse(s.model.embedding_scale != 1, "embedding_scale", kind + "scales no embedding", "leave it out");
     refuse(keys.dense_biases && is_gated(s.model.activation), "dense_biases", "a gated FFN has none",
            "leave it out, or write activation = \"gelu\" or \"relu\"");
-    refuse(keys.dense_biases && s.model.ffn != "mlp", "dense_biases", "FFN \"" + s.model.ffn + "\" has none",
+    refuse(has_own_ffn(s) && s.model.ffn != "mlp", "ffn", "with dense_biases or gelu there is \"mlp\" alone",
            "leave it out");
+    const bool has_gelu = s.model.activation == Activation::gelu || s.model.activation == Activation::geglu;
+    refuse(keys.gelu == GeluForm::exact && !has_gelu, "gelu", "the activation has none",
+           "leave it out, or write activation = \"gelu\" or \"geglu\"");
     refuse(keys.classes > 0 && s.model.tie_embeddings, "tie_embeddings", "classes have a matrix of their own",
            "write tie_embeddings = false");
     refuse(keys.classes == 0 && keys.pooling == Pooling::mean, "pooling",
@@ -156,9 +159,9 @@ class Bert final : public ModelKind {
     const bool routed = s.moe.experts > 0 && block >= s.moe.first_dense && (block + 1) % s.moe.every == 0;
     if (routed) {
       add_experts(link, s, stem + ".block_sparse_moe");
-    } else if (encoder_keys(s).dense_biases) {
-      append(params, biased_ffn_parameters(s, stem + ".mlp"));
-      link.flops += biased_ffn_flops(s);
+    } else if (has_own_ffn(s)) {
+      append(params, ffn_parameters(s, stem + ".mlp"));
+      link.flops += own_ffn_flops(s);
     } else {
       const FfnPart& ffn = s.catalogue->get<FfnPart>(s.model.ffn);
       append(params, ffn.parameters({s, block, stem + ".mlp"}));

@@ -23,11 +23,12 @@ std::unique_ptr<Layer> make_transform(const Parameters& parameters, const Plan& 
 // The block whose kind of attention, with the window or without, a block of the encoder has (core/layers/attention).
 int attention_block(const Settings& settings, int block);
 
-// An FFN with biases: `stem`.up_proj, `stem`.down_proj, each a weight and a bias.
-std::vector<ParamSpec> biased_ffn_parameters(const Settings& settings, const std::string& stem);
-double biased_ffn_flops(const Settings& settings);
-std::unique_ptr<PartLayer> make_biased_ffn(const Settings& settings, const std::string& stem,
-                                           const Parameters& parameters);
+// A dense FFN of the plugin's own, for what the part "mlp" has not: biases, and the exact GELU. `stem`.gate_proj where
+// it is gated, .up_proj and .down_proj.
+bool has_own_ffn(const Settings& settings);
+std::vector<ParamSpec> ffn_parameters(const Settings& settings, const std::string& stem);
+double own_ffn_flops(const Settings& settings);
+std::unique_ptr<PartLayer> make_ffn(const Settings& settings, const std::string& stem, const Parameters& parameters);
 
 // Of dropout masks: 0 is the embedding's; two in each block.
 inline std::uint32_t dropout_site(int link, int branch) {

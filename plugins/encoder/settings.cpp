@@ -16,6 +16,9 @@ const Keys<EncoderKeys>& EncoderKeys::keys() {
                "bert: a norm behind the embedding. Before a branch, the first block then has none before attention.")
           .add("dense_biases", &EncoderKeys::dense_biases,
                "bert: whether both products of a dense FFN, and the head's transform, have biases.")
+          .choice("gelu", &EncoderKeys::gelu, {"tanh", "exact"},
+                  "bert: GELU of dense FFNs and of the head's transform: approximated, as the first BERT had it, or "
+                  "exact, as published ones have it. Exact: on the host.")
           .add("token_types", &EncoderKeys::token_types,
                "bert: rows of a table of token types, of which sources give each token the first; 0: no table.",
                between(0, 64))

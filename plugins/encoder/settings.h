@@ -12,10 +12,13 @@ namespace orthant::encoder {
 // Of a text: what its first token says, or the mean over its tokens.
 enum class Pooling { cls, mean };
 
+enum class GeluForm { tanh, exact };
+
 struct EncoderKeys {
   bool post_norm = false;             // x = norm(x + f(x)), as BERT; else x + f(norm(x))
   bool embedding_norm = false;        // a norm behind the embedding; the first block then has none before attention
   bool dense_biases = false;          // of both products of a dense FFN, and of the head's transform
+  GeluForm gelu = GeluForm::tanh;     // of dense FFNs and the transform
   std::int64_t token_types = 0;       // rows of a table of token types; 0: there is none
   bool full_attention_first = false;  // blocks 0, n, 2 n .. have no window, with n = full_attention_every
   std::int64_t classes = 0;           // of the head; 0: the vocabulary

@@ -3,6 +3,7 @@
 #include <orthant/settings.h>
 #include <orthant/sizes.h>
 
+#include "activation.h"
 #include "chain.h"
 #include "layers.h"
 #include "settings.h"
@@ -123,7 +124,8 @@ class Transform final : public Layer {
     if (keys.dense_biases) {
       bias_ = parameters.ref(stem + ".bias");
     }
-    activation_ = is_gated(s.model.activation) ? Activation::gelu : s.model.activation;
+    activation_.emplace(is_gated(s.model.activation) ? Activation::gelu : s.model.activation,
+                        keys.gelu == GeluForm::exact);
   }
 
   Bundle forward(const StepContext& ctx, const Bundle& x, Saved& saved) override {
@@ -132,13 +134,10 @@ class Transform final : public Layer {
       add_bias(ctx, h, bias_->weight().view({1, h.dim(1)}));
     }
     saved.push(h);
-    const Tensor y = ctx.device().empty(h.dtype(), h.shape());
-    ctx.stream.activation(y, h, activation_);
-    return {y};
+    return {activation_->forward(ctx, h)};
   }
   Bundle backward(const StepContext& ctx, const Bundle& dy, Saved& saved) override {
-    const Tensor h = saved.pop(), dh = ctx.device().empty(h.dtype(), h.shape());
-    ctx.stream.activation_backward(dh, dy.front(), h, activation_);
+    const Tensor h = saved.pop(), dh = activation_->backward(ctx, dy.front(), h);
     if (bias_.has_value() && bias_->wants_grad()) {
       add_bias_backward(ctx, bias_->grad().view({1, dh.dim(1)}), dh);
     }
@@ -148,7 +147,7 @@ class Transform final : public Layer {
  private:
   std::unique_ptr<PartLayer> product_;
   std::optional<ParamRef> bias_;
-  Activation activation_;
+  std::optional<FfnActivation> activation_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/safetensors.h"
 #include "tests/encoder/texts.h"
 #include "tests/support/program.h"
@@ -113,6 +114,49 @@ sequence_length = 8
 )");
   ASSERT_EQ(folder.orthant({"train", "d.toml"}).code, 0);
   EXPECT_THAT(folder.orthant({"embed", "runs/d", "--texts", "a.txt"}).error, HasSubstr("embed knows encoders"));
+}
+
+// A classifier that begins with a masked model: all of it but the head, which is of another shape.
+TEST(FineTuning, BeginsWithAMaskedModelsWeights) {
+  ProgramFolder folder;
+  folder.write("train.txt", words(4000));
+  std::string rows;
+  for (int i = 0; i < 100; ++i) {
+    rows += fmt::format("{{\"text\": \"{}\", \"label\": {}}}\n", i % 2 == 0 ? "a good one" : "not for me", i % 2);
+  }
+  folder.write("rows.jsonl", rows);
+  folder.write("c.toml", toml("train.txt", ""));
+  ASSERT_EQ(folder.orthant({"train", "c.toml", "--set", "run.steps=3"}).code, 0);
+  const std::vector<std::string> classifier = {"train", "c.toml",
+                                               "--set", "run.name=classifier",
+                                               "--set", "run.steps=1",
+                                               "--set", "data.source=labelled",
+                                               "--set", "data.path=rows.jsonl",
+                                               "--set", "model.classes=2",
+                                               "--set", "train.from=runs/r",
+                                               "--set", "optimizer.lr=1e-30"};
+  const Result refused = folder.orthant(classifier);
+  EXPECT_EQ(refused.code, 78);
+  EXPECT_THAT(refused.error, HasSubstr("'lm_head.weight' is [260, 32] there and [2, 32] here"));
+  std::vector<std::string> anew = classifier;
+  anew.insert(anew.end(), {"--set", "train.anew=[\"lm_head.*\"]"});
+  const Result trained = folder.orthant(anew);
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  const CheckpointReader before(folder.path("runs/r/checkpoints/step_000003")),
+      after(folder.path("runs/classifier/checkpoints/step_000001"));
+  const auto values = [](const CheckpointReader& reader, const std::string& name) {
+    const Shape shape = reader.info(name).shape;
+    std::vector<float> all(static_cast<std::size_t>(shape.elements()));
+
+    reader.read(name, {0, 0}, {shape[0], shape[1]}, reinterpret_cast<std::byte*>(all.data()));
+    return all;
+  };
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight", "head.dense.weight"}) {
+    EXPECT_EQ(values(before, name), values(after, name)) << name;
+  }
+  EXPECT_EQ(after.info("lm_head.weight").shape, (Shape{2, 32}));
+  // What has begun anew is read as it stands from then on.
+  EXPECT_EQ(folder.orthant({"eval", "runs/classifier", "rows.jsonl"}).code, 0);
 }
 
 }  // namespace

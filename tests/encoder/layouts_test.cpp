@@ -64,6 +64,9 @@ const Cell cells[] = {
     {"tied_pipeline", axis_table("pipeline", 3), {"model.tie_embeddings=true"}},
     {"dropout", axis_table("data", 2) + axis_table("pipeline", 2), {"model.dropout=0.2"}, true},
     {"embedding_norm", axis_table("tensor", 2), {"model.embedding_norm=true"}},
+    {"exact_gelu", axis_table("tensor", 2, "sequence_parallel = true\n"), {R"(model.gelu="exact")"}, true},
+    {"exact_geglu", axis_table("tensor", 2) + axis_table("pipeline", 2),
+     joined(dense, {R"(model.gelu="exact")", R"(model.activation="geglu")"})},
     {"recompute_full", axis_table("data", 2), {R"(memory.recompute="full")"}, true},
     {"recompute_full_experts", axis_table("data", 2) + axis_table("expert", 2), {R"(memory.recompute="full")"}},
     {"recompute_selective", axis_table("tensor", 2), {R"(memory.recompute="selective")"}, true},
@@ -101,6 +104,7 @@ TEST(EncoderChain, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused({"model.mtp_depth=1"}), HasSubstr("predicts no tokens further ahead"));
   EXPECT_THAT(refused({R"(model.norm_place="after")"}), HasSubstr("says it by post_norm"));
   EXPECT_THAT(refused({"model.dense_biases=true"}), HasSubstr("a gated FFN has none"));
+  EXPECT_THAT(refused({R"(model.gelu="exact")"}), HasSubstr("the activation has none"));
   EXPECT_THAT(refused({"model.classes=4", "model.tie_embeddings=true"}), HasSubstr("a matrix of their own"));
   EXPECT_THAT(refused({R"(model.pooling="mean")"}), HasSubstr("write classes"));
   EXPECT_THAT(refused({"model.full_attention_first=true"}), HasSubstr("no block is told to have no window"));

@@ -80,7 +80,7 @@ def masked_batches(steps, seed):
 
 def bert_tiny(path):
     config = BertConfig(vocab_size=VOCAB, hidden_size=D, num_hidden_layers=2, num_attention_heads=HEADS,
-                        intermediate_size=FFN, hidden_act="gelu_pytorch_tanh", hidden_dropout_prob=0.0,
+                        intermediate_size=FFN, hidden_act="gelu", hidden_dropout_prob=0.0,
                         attention_probs_dropout_prob=0.0, max_position_embeddings=POSITIONS, type_vocab_size=2,
                         layer_norm_eps=1e-12, pad_token_id=None, attn_implementation="eager")
     model = BertForMaskedLM(config).double().train()
@@ -114,8 +114,8 @@ def bert_tiny(path):
 
 def modernbert_tiny(path):
     config = ModernBertConfig(vocab_size=VOCAB, hidden_size=D, num_hidden_layers=3, num_attention_heads=HEADS,
-                              intermediate_size=FFN, hidden_activation="gelu_pytorch_tanh",
-                              classifier_activation="gelu_pytorch_tanh", max_position_embeddings=POSITIONS,
+                              intermediate_size=FFN, hidden_activation="gelu",
+                              classifier_activation="gelu", max_position_embeddings=POSITIONS,
                               global_attn_every_n_layers=2, local_attention=6, norm_eps=1e-5, pad_token_id=None,
                               global_rope_theta=160000.0, local_rope_theta=10000.0, attention_dropout=0.0,
                               embedding_dropout=0.0, mlp_dropout=0.0, attn_implementation="eager",

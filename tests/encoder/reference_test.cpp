@@ -71,6 +71,7 @@ Overrides sizes() {
           "model.embedding_norm=true",
           "model.tie_embeddings=true",
           "model.head_bias=true",
+          R"(model.gelu="exact")",
           R"(train.objective="masked")"};
 }
 
