@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "apps/pretrained/one_rank_model.h"
 #include "core/arch/links.h"
@@ -50,10 +51,22 @@ MeasuredFile measure(const NamedSet& set, OneRankModel& model) {
   return {.file = set.name, .sequences = all, .labels = counts.front(), .loss = report.loss, .figures = report.figures};
 }
 
+// data.source of the run that wrote the checkpoint: an opened model has another one, which reads nothing.
+std::string source_of(const OpenedModel& model) {
+  const auto& state = model.reader().state();
+  const auto settings = state.find("settings");
+  const auto all = settings == state.end() ? nlohmann::json() : nlohmann::json::parse(settings->second, nullptr, false);
+  const std::string written = all.is_object() ? all.value("data.source", std::string()) : std::string();
+  const auto name = nlohmann::json::parse(written, nullptr, false);
+  require(name.is_string(), "{} does not say which source it was trained with", model.checkpoint().string());
+  return name.get<std::string>();
+}
+
 }  // namespace
 
 std::vector<MeasuredFile> measure_files(const OpenedModel& model, const std::vector<std::string>& files, int threads) {
   Config config = model.config();
+  config.settings.data.source = source_of(model);
   config.settings.data.validation_path = files;
   config.settings.data.validation_names = files;
   config.settings.data.validation_sequences = every_sequence;

@@ -67,8 +67,14 @@ TEST(Labelled, TokensHaveTheirs) {
 TEST(Labelled, RefusesRowsByTheirLine) {
   const auto refused = [](const std::string& row) {
     const std::string path = file_of("bad.jsonl", "{\"text\": \"good one\", \"label\": 0}\n" + row + "\n");
-    return refusal(joined(classifier(), {"data.path=\"" + path + "\"", "data.validation_fraction=0.0"}),
-                   plugin_encoder);
+    try {
+      make_batch_source(experiment(joined(classifier(), {"data.path=\"" + path + "\"", "data.validation_fraction=0.0"}),
+                                   plugin_encoder)
+                            .settings);
+      return std::string("(opened)");
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
   };
   EXPECT_THAT(refused(R"({"text": "abc", "label": 4})"), HasSubstr("bad.jsonl:2: 4 is no class"));
   EXPECT_THAT(refused(R"({"text": "abc", "label": "cat"})"), HasSubstr("bad.jsonl:2: \"cat\" is no class"));

@@ -156,7 +156,9 @@ TEST(FineTuning, BeginsWithAMaskedModelsWeights) {
   }
   EXPECT_EQ(after.info("lm_head.weight").shape, (Shape{2, 32}));
   // What has begun anew is read as it stands from then on.
-  EXPECT_EQ(folder.orthant({"eval", "runs/classifier", "rows.jsonl"}).code, 0);
+  const Result measured = folder.orthant({"eval", "runs/classifier", "rows.jsonl"});
+  EXPECT_EQ(measured.code, 0) << measured.error;
+  EXPECT_THAT(measured.output, HasSubstr("class_accuracy"));
 }
 
 }  // namespace

@@ -108,11 +108,21 @@ TEST(EncoderChain, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused({"model.classes=4", "model.tie_embeddings=true"}), HasSubstr("a matrix of their own"));
   EXPECT_THAT(refused({R"(model.pooling="mean")"}), HasSubstr("write classes"));
   EXPECT_THAT(refused({"model.full_attention_first=true"}), HasSubstr("no block is told to have no window"));
-  EXPECT_THAT(refused({"run.epochs=1.0"}), HasSubstr("no end"));
+}
+
+TEST(EncoderSources, RefuseWhatTheyCannotGive) {
+  const auto refused = [](const Overrides& more) -> std::string {
+    try {
+      make_batch_source(experiment(joined(modern_encoder(), more), plugin_encoder).settings);
+      return "(opened)";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
   EXPECT_THAT(refused({R"(data.documents="packed")"}), HasSubstr("leave no room for the ids around each"));
   EXPECT_THAT(refused({"data.masked_share=0.95"}), HasSubstr("with masked_share it is more than 1"));
   EXPECT_THAT(refused({"data.sequence_length=3"}), HasSubstr("3 positions leave 1 for a text"));
-  EXPECT_THAT(refused({"model.vocab_size=258"}), HasSubstr("vocab_size"));
+  EXPECT_THAT(refused({"model.vocab_size=258"}), HasSubstr("model.vocab_size is 258"));
   EXPECT_THAT(refused({R"(data.source="labelled")"}), HasSubstr("write how many there are"));
 }
 
