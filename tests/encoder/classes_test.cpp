@@ -33,7 +33,8 @@ std::string rows(int count, bool of_tokens) {
 
 Overrides classifier(bool of_tokens = false) {
   const std::string path = file_of(of_tokens ? "tokens.jsonl" : "texts.jsonl", rows(120, of_tokens));
-  return joined(modern_encoder(), {R"(data.source="labelled")", "data.path=\"" + path + "\"", "model.classes=4"});
+  return joined(modern_encoder(), {R"(data.source="labelled")", "data.path=\"" + path + "\"",
+                                   "run.directory=\"" + path + ".runs\"", "model.classes=4"});
 }
 
 TEST(Labelled, TextsHaveTheirClass) {

@@ -122,7 +122,7 @@ TEST(EncoderSources, RefuseWhatTheyCannotGive) {
   EXPECT_THAT(refused({R"(data.documents="packed")"}), HasSubstr("leave no room for the ids around each"));
   EXPECT_THAT(refused({"data.masked_share=0.95"}), HasSubstr("with masked_share it is more than 1"));
   EXPECT_THAT(refused({"data.sequence_length=3"}), HasSubstr("3 positions leave 1 for a text"));
-  EXPECT_THAT(refused({"model.vocab_size=258"}), HasSubstr("model.vocab_size is 258"));
+  EXPECT_THAT(refused({"model.vocab_size=258"}), HasSubstr("write 259 or more"));
   EXPECT_THAT(refused({R"(data.source="labelled")"}), HasSubstr("write how many there are"));
 }
 
