@@ -288,6 +288,18 @@ std::int64_t window_of(const EvalOptions& options, const OpenedModel& model) {
 
 }  // namespace
 
+// Models of other kinds predict no next token: their own objective says how good they are.
+void require_files_alone(const EvalOptions& options, const std::string& kind) {
+  const bool others = !options.tasks.empty() || options.length > 0 || options.bos.has_value() ||
+                      !options.tokenizer.empty() || !options.text_key.empty();
+  if (others) {
+    throw ConfigError(
+        fmt::format("a model of kind \"{}\" is measured by its own objective and source, which read "
+                    "files: leave out --task, --length, --bos, --tokenizer and --text-key",
+                    kind));
+  }
+}
+
 Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   if (options.files.empty() && options.tasks.empty()) {
     throw ConfigError("there is nothing to evaluate: give text files, or --task FILE.jsonl");
@@ -298,6 +310,14 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
   }
   const OpenedModel model(options.model, "eval", overrides, plugin_keys, plugin_kinds, options.averages);
   const Settings& settings = model.config().settings;
+  if (settings.model.kind != decoder_kind) {
+    require_files_alone(options, settings.model.kind);
+    return {.tokenizer = settings.data.tokenizer,
+            .length = settings.data.sequence_length,
+            .files = {},
+            .tasks = {},
+            .measured = measure_files(model, options.files, options.threads)};
+  }
   if (options.length > 0 && settings.model.positions == Positions::learned) {
     throw ConfigError(fmt::format("--length {}: the model has learned its positions, and has no others: leave it out",
                                   options.length));
