@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "apps/cost/shared_cores.h"
+
 namespace orthant::cost {
 namespace {
 
@@ -28,7 +30,7 @@ class StepModel {
       : model_(model),
         layout_(layout),
         machine_(machine),
-        practice_(practice),
+        practice_(machine.practice ? *machine.practice : practice),
         dense_group_(group_of(machine, std::max(1, static_cast<int>(layout.data() * layout.context)), layout.tensor)),
         routed_group_(group_of(machine, std::max(1, static_cast<int>(layout.expert_data())),
                                layout.expert * layout.expert_tensor)) {}
@@ -40,14 +42,19 @@ class StepModel {
   }
 
   ClockResult course(const Routing& routing, const StepClock& clock) const {
-    if (routing.load.empty()) {
+    const bool shared = machine_.cores.count > 0;  // a busy rank's cores are lent by those that wait: the mean counts
+    if (routing.load.empty() || shared) {
       PieceDurations durations;
       for (std::size_t pass = 0; pass < durations.size(); ++pass) {
         for (const PieceSeconds& piece : pieces_) {
           durations[pass].push_back(duration(static_cast<Pass>(pass), piece, 0));
         }
       }
-      return clock.run(durations, message_seconds());
+      return shared ? clock.run(durations, message_seconds(),
+                                [&](const PipelineProgram& program, const PieceDurations& pieces, double message) {
+                                  return run_shared_clock(program, pieces, message, ranks_of_stage(), machine_.cores);
+                                })
+                    : clock.run(durations, message_seconds());
     }
     std::vector<double> slow;
     for (std::size_t m = 0; m < routing.load.size(); ++m) {
@@ -74,7 +81,7 @@ class StepModel {
     for (std::size_t piece = busiest; piece < pieces_.size(); piece += static_cast<std::size_t>(layout_.pipeline)) {
       last_passes += pieces_[piece].backward.total();
     }
-    return seconds + gradient_seconds(last_passes) + update_seconds() + practice_.step;
+    return seconds + all_at_work() * (gradient_seconds(last_passes) + update_seconds() + practice_.step);
   }
 
   void make_pieces(double busiest) {
@@ -138,6 +145,10 @@ class StepModel {
   }
 
  private:
+  double ranks_of_stage() const { return static_cast<double>(layout_.ranks) / layout_.pipeline; }
+  // What ranks that share cores wait for each other while all of them are at work.
+  double all_at_work() const { return slowdown(machine_.cores, layout_.ranks); }
+
   static std::size_t busiest_stage(const ClockResult& result) {
     return static_cast<std::size_t>(std::max_element(result.busy.begin(), result.busy.end()) - result.busy.begin());
   }
@@ -154,7 +165,8 @@ class StepModel {
     if (layout_.pipeline == 1) {
       return 0;
     }
-    const double bytes = layout_.micro_batch * model_.sequence / layout_.context * model_.hidden * half_bytes;
+    const double bytes = layout_.micro_batch * model_.sequence / layout_.context * model_.hidden *
+                         machine_.element_bytes(layout_.precision);
     const double sent = send(group_of(machine_, 2, layout_.ranks / layout_.pipeline), bytes / layout_.tensor);
     return layout_.sequence_parallel ? sent : sent + all_gather(group_of(machine_, layout_.tensor, 1), bytes);
   }
@@ -165,7 +177,7 @@ class StepModel {
       if (layout_.narrow_gradients && group.inner > 1 && group.nodes() > 1) {
         group.far.bandwidth /= group.inner;  // frameworks of that time gather over one rail of a node
       }
-      return all_gather(group, half_bytes * parameters);
+      return all_gather(group, machine_.element_bytes(layout_.precision) * parameters);
     };
     return one(dense_group_, own.dense) + one(routed_group_, own.routed);
   }
@@ -190,9 +202,9 @@ class StepModel {
     }
     const double gradient_bytes = layout_.narrow_gradients ? 2 : 4;
     const auto one = [&](const Group& group, double parameters) {
-      return layout_.zero == 0
-                 ? all_reduce(group, gradient_bytes * parameters)
-                 : reduce_scatter(group, gradient_bytes * parameters) + all_gather(group, half_bytes * parameters);
+      return layout_.zero == 0 ? all_reduce(group, gradient_bytes * parameters)
+                               : reduce_scatter(group, gradient_bytes * parameters) +
+                                     all_gather(group, machine_.element_bytes(layout_.precision) * parameters);
     };
     double seconds = one(dense_group_, largest_.dense) + one(routed_group_, largest_.routed);
     if (layout_.overlapped) {
@@ -225,7 +237,12 @@ class StepModel {
       last_passes += pieces_[piece].backward.total();
     }
     const double busy = result.busy[busiest];
-    (uneven_micro_batches_ ? time.uneven : time.gather) = busy - time.work.total();
+    if (machine_.cores.count > 0) {
+      time.gather = layout_.zero < 3 ? 0 : gathered_in_passes(busiest) * micro_batches;
+      time.shared = busy - time.work.total() - time.gather;
+    } else {
+      (uneven_micro_batches_ ? time.uneven : time.gather) = busy - time.work.total();
+    }
     if (layout_.zero < 3 && !uneven_micro_batches_) {
       time.gather = 0;  // rounding
     }
@@ -234,8 +251,19 @@ class StepModel {
     time.gradients = gradient_seconds(last_passes);
     time.update = update_seconds();
     time.host = practice_.step;
-    time.seconds = result.seconds + time.gradients + time.update + time.host;
+    time.shared += (all_at_work() - 1) * (time.gradients + time.update + time.host);
+    time.seconds = result.seconds + all_at_work() * (time.gradients + time.update + time.host);
     return time;
+  }
+
+  // What a stage gathers for one micro-batch, where nothing hides it.
+  double gathered_in_passes(std::size_t stage) const {
+    double seconds = 0;
+    for (std::size_t piece = stage; piece < pieces_.size(); piece += static_cast<std::size_t>(layout_.pipeline)) {
+      seconds += duration(Pass::forward, pieces_[piece], 0) + duration(Pass::backward, pieces_[piece], 0) -
+                 pieces_[piece].forward.total() - pieces_[piece].backward.total();
+    }
+    return seconds;
   }
 
   const ModelShape& model_;
