@@ -315,8 +315,6 @@ std::int64_t window_of(const EvalOptions& options, const OpenedModel& model) {
   return written || most == 0 || !fits ? settings.data.sequence_length : most;
 }
 
-}  // namespace
-
 // Models of other kinds predict no next token: their own objective says how good they are.
 void require_files_alone(const EvalOptions& options, const std::string& kind) {
   const bool others = !options.tasks.empty() || options.length > 0 || options.bos.has_value() ||
@@ -328,6 +326,8 @@ void require_files_alone(const EvalOptions& options, const std::string& kind) {
                     kind));
   }
 }
+
+}  // namespace
 
 Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   if (options.files.empty() && options.tasks.empty()) {
