@@ -14,7 +14,7 @@ die() { say "$*"; exit 1; }
 build_packages=(g++ cmake libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libssl-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev)
 # Nice to have: a build works without them, and the configure summary says what it does without.
-build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache pkg-config liburing-dev)
+build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache pkg-config liburing-dev libpng-dev libjpeg-dev)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3 curl zsh)
 test_optional=(clang-format)
 # A Slurm for tests/hosts: daemons, so only where these tests are asked for by name, or ORTHANT_SLURM is set.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,14 @@ struct Host {
   double memory = 0;            // bytes, of one rank
 };
 
+// Cores that ranks share, where they have no devices of their own. Measured by `orthant bench machine`.
+struct Cores {
+  int count = 0;        // 0: each rank has a device of its own
+  double together = 1;  // the rate of one of `count` ranks at work, over that of one alone
+  double cache = 0;     // bytes of a core's own cache; 0: not measured
+  double cached = 1;  // the rate of memory where what an operation touches fits in it, over the rate where it does not
+};
+
 struct Machine {
   std::string name;
   std::string generation;           // whose factors it uses
@@ -56,9 +65,13 @@ struct Machine {
   std::vector<LinkClass> links;     // at least one
   Factors factors;
   Host host;
+  Cores cores;
+  std::optional<Practice> practice;  // of this machine, where it was measured; comes before that of all machines
 
   // FLOP/s of products of this precision. What the machine cannot do is done in the next wider type.
   double peak_of(Precision precision) const;
+  // Of an element that passes between operations. On devices halves, also in fp32: so were the factors fitted.
+  double element_bytes(Precision precision) const;
   int node() const { return links.front().ranks; }  // ranks
 };
 

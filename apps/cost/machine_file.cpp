@@ -172,6 +172,24 @@ void read_link(NumberFile& file, const Node& node, Machine& machine) {
   machine.links.push_back(std::move(link));
 }
 
+// What only a machine that was measured has.
+void read_own(NumberFile& file, Machine& machine) {
+  if (const Member* own = file.find("practice"); own != nullptr && file.is_table(*own)) {
+    file.read_numbers(own->value.members, own->value.origin, "[practice]", practice_keys(machine.practice.emplace()));
+  }
+  if (const Member* cores = file.find("cores"); cores != nullptr && file.is_table(*cores)) {
+    double count = 0;
+    file.read_numbers(
+        cores->value.members, cores->value.origin, "[cores]",
+        {{"count", "the cores that ranks share", &count, 1, true, 1e6},
+         {"together", "the rate of a rank at work on each core, over that of one alone", &machine.cores.together, 1,
+          true, 1.5},
+         {"cache_mb", "MB (10^6 bytes) of a core's own cache", &machine.cores.cache, 1e6, false, 1e6},
+         {"cached", "the rate of memory in the cache, over that outside of it", &machine.cores.cached, 1, false, 1e3}});
+    machine.cores.count = static_cast<int>(count);
+  }
+}
+
 }  // namespace
 
 double Machine::peak_of(Precision precision) const {
@@ -182,6 +200,10 @@ double Machine::peak_of(Precision precision) const {
   return peak[type];
 }
 
+double Machine::element_bytes(Precision precision) const {
+  return cores.count > 0 && precision == Precision::fp32 ? 4 : half_bytes;
+}
+
 Machine load_machine(const std::string& path, const FactorFile& factors) {
   NumberFile file(path);
   Machine machine;
@@ -190,7 +212,7 @@ Machine load_machine(const std::string& path, const FactorFile& factors) {
   file.read_numbers(file.members(), "", "a machine",
                     {{"memory_gb", "GB (10^9 bytes) of one rank", &machine.memory, 1e9},
                      {"memory_gb_s", "GB/s of one rank's memory", &machine.memory_bandwidth, 1e9}},
-                    {"name", "generation", "peak_tflops", "link", "factors", "host"});
+                    {"name", "generation", "peak_tflops", "link", "factors", "practice", "cores", "host"});
   if (const Member* peak = file.find("peak_tflops"); peak == nullptr) {
     file.problem("", "a machine needs [peak_tflops]", "write fp32 and half, and fp8 and fp4 where it has them");
   } else if (file.is_table(*peak)) {
@@ -224,6 +246,7 @@ Machine load_machine(const std::string& path, const FactorFile& factors) {
                        {"memory_gb", "GB (10^9 bytes) of the host's memory, of one rank", &machine.host.memory, 1e9},
                        {"memory_gb_s", "GB/s of the host's memory, of one rank", &machine.host.memory_bandwidth, 1e9}});
   }
+  read_own(file, machine);
   file.finish();
   return machine;
 }

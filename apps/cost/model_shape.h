@@ -114,11 +114,12 @@ struct Layout {
 
 // Who gets the choices of a routed layer. Balanced where `load` and `busiest` are empty and `skew` is 1.
 struct Routing {
-  double skew = 1;                        // the busiest rank's choices over the mean
-  std::vector<std::vector<double>> load;  // recorded: [micro-batch][expert] choices; used in turn, from the first again
+  double skew = 1;  // the busiest rank's choices over the mean
+  // Recorded: [micro-batch][expert] choices; used in turn, from the first again.
+  std::vector<std::vector<double>> load = {};
   // Recorded, layer by layer: [micro-batch][routed layer] the busiest rank's choices over the mean; both used in turn.
   // Comes before `load`.
-  std::vector<std::vector<double>> busiest;
+  std::vector<std::vector<double>> busiest = {};
   bool recorded() const { return !load.empty() || !busiest.empty(); }
 };
 

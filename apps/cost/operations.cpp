@@ -10,8 +10,21 @@ namespace {
 constexpr double dense_launches = 120, routed_launches = 160, expert_launches = 10, narrow_expert_launches = 30,
                  head_launches = 60;
 
-double bandwidth(const Machine& machine) {
-  return machine.memory_bandwidth * machine.factors.memory;
+// Of products that are never narrower than halves.
+Precision wide(const Layout& layout, const Machine& machine) {
+  return machine.element_bytes(layout.precision) > half_bytes ? Precision::fp32 : Precision::half;
+}
+
+// Of `operations` that read and write `bytes` together. What one of them touches is in a core's cache, as far as it
+// fits.
+double memory_seconds(const Machine& machine, double bytes, double operations = 1) {
+  const double seconds = bytes / (machine.memory_bandwidth * machine.factors.memory);
+  const Cores& cores = machine.cores;
+  if (cores.cache <= 0 || bytes <= 0) {
+    return seconds;
+  }
+  const double inside = std::min(1.0, cores.cache * operations / bytes);
+  return seconds * (inside / cores.cached + 1 - inside);
 }
 
 // Of one rank's micro-batch.
@@ -45,14 +58,14 @@ double projections(const ModelShape& model, const Layout& layout, const Machine&
 // products, the softmax and the dropout of it.
 void add_attention(const ModelShape& model, const Layout& layout, const Machine& machine, const Practice& practice,
                    double tokens, PassSeconds& pass) {
-  const double rate = machine.peak_of(Precision::half) * machine.factors.products * practice.attention;
+  const double rate = machine.peak_of(wide(layout, machine)) * machine.factors.products * practice.attention;
   const double window = model.window > 0 ? std::min(model.window, model.sequence) : model.sequence;
   const double keys =
       layout.fused_attention ? (model.sequence / 2 + (model.window > 0 ? window : window / 2)) / 2 : model.sequence;
   pass.attention += 2 * tokens * keys * (query_size(model) + value_size(model)) / layout.tensor / rate;
   if (!layout.fused_attention) {
     constexpr double score_bytes = 13;
-    pass.attention += score_bytes * tokens * model.sequence * model.heads / layout.tensor / bandwidth(machine);
+    pass.attention += memory_seconds(machine, score_bytes * tokens * model.sequence * model.heads / layout.tensor);
   }
 }
 
@@ -78,8 +91,9 @@ void add_experts(const ModelShape& model, const Layout& layout, const Machine& m
   const bool parts = layout.tensor_experts == TensorExperts::parts;
   // Each rank of a tensor group sends its part of the tokens, or all of them.
   const double own = tokens / layout.tensor, sent = split ? tokens : own;
-  const double choices = sent * model.top_k, row = model.hidden * half_bytes;
-  pass.products += product_seconds(machine, Precision::half, split && !layout.sequence_parallel ? tokens : own,
+  const double width = machine.element_bytes(layout.precision);
+  const double choices = sent * model.top_k, row = model.hidden * width;
+  pass.products += product_seconds(machine, wide(layout, machine), split && !layout.sequence_parallel ? tokens : own,
                                    model.experts, model.hidden);
   const double rows = choices * (parts ? layout.expert_tensor : 1) * busiest;
   const double local = std::max(1.0, static_cast<double>(model.experts) / layout.expert);
@@ -90,8 +104,8 @@ void add_experts(const ModelShape& model, const Layout& layout, const Machine& m
                product_seconds(machine, layout.precision, rows / local, model.hidden, inner));
   pass.products += products;
   // Rows are packed before they travel and unpacked after it, on both sides and on both ways.
-  pass.memory += (6 * choices + 4 * rows) * row / bandwidth(machine);
-  pass.memory += rows * inner * (matrices + 1) * half_bytes / bandwidth(machine);
+  pass.memory += memory_seconds(machine, (6 * choices + 4 * rows) * row, 4);
+  pass.memory += memory_seconds(machine, rows * inner * (matrices + 1) * width);
   const Group across = group_of(machine, layout.expert_spans());
   pass.expert += exchange_seconds(model, layout, across, choices * row, busiest);
   if (layout.exchange_chunks > 1) {  // the first part hides behind nothing
@@ -112,11 +126,15 @@ void add_ffn(const ModelShape& model, const Layout& layout, const Machine& machi
   const double inner = inner_size / layout.tensor, matrices = model.gated ? 2 : 1;
   pass.products += product_seconds(machine, layout.precision, tokens, matrices * inner, model.hidden) +
                    product_seconds(machine, layout.precision, tokens, model.hidden, inner);
-  pass.memory += tokens * inner * (matrices + 1) * half_bytes / bandwidth(machine);
+  pass.memory += memory_seconds(machine, tokens * inner * (matrices + 1) * machine.element_bytes(layout.precision));
 }
 
 // The host launches while the device computes: what it takes counts where the device would be done before it.
 void wait_for_host(PassSeconds& pass, double launches, const Layout& layout, const Machine& machine) {
+  if (machine.cores.count > 0) {  // host and device are one
+    pass.launch = launches * machine.factors.launch;
+    return;
+  }
   const double busy = pass.total();
   pass.launch = layout.recorded ? 0 : std::max(0.0, launches * machine.factors.launch - busy);
 }
@@ -138,8 +156,8 @@ PassSeconds PassSeconds::operator*(double times) const {
 }
 
 double product_seconds(const Machine& machine, Precision precision, double m, double n, double k) {
-  const double bytes = half_bytes * (m * (k + n) + k * n);
-  return 2 * m * n * k / (machine.peak_of(precision) * machine.factors.products) + bytes / bandwidth(machine);
+  const double bytes = machine.element_bytes(precision) * (m * (k + n) + k * n);
+  return 2 * m * n * k / (machine.peak_of(precision) * machine.factors.products) + memory_seconds(machine, bytes);
 }
 
 bool routed_block(const ModelShape& model, int block) {
@@ -154,7 +172,7 @@ int routed_blocks(const ModelShape& model, int first, int count) {
 BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const Machine& machine,
                            const Practice& practice, bool routed, double busiest) {
   const double tokens = tokens_of(model, layout);
-  const double row = model.hidden * half_bytes;
+  const double width = machine.element_bytes(layout.precision), row = model.hidden * width;
   PassSeconds pass;
   pass.products = projections(model, layout, machine, tokens);
   add_attention(model, layout, machine, practice, tokens, pass);
@@ -163,7 +181,7 @@ BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const 
     add_ffn(model, layout, machine, routed ? model.shared_ffn : model.ffn, tokens, pass);
   }
   // Two norms (read, written) and two sums with the residual (two reads, one write).
-  pass.memory += 10 * tokens * row / (layout.sequence_parallel ? layout.tensor : 1) / bandwidth(machine);
+  pass.memory += memory_seconds(machine, 10 * tokens * row / (layout.sequence_parallel ? layout.tensor : 1), 4);
   if (routed) {
     add_experts(model, layout, machine, practice, busiest, tokens, pass);
   }
@@ -177,12 +195,12 @@ BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const 
     const Group context = group_of(machine, layout.context, layout.stride_of(Axis::context));
     if (layout.ulysses) {  // queries, keys and values there, the core's result back; too few key heads are repeated
       const double keys = std::max(model.kv_heads, layout.context * layout.tensor) * model.head_size;
-      for (const double width : {query_size(model), keys, keys, value_size(model)}) {
-        pass.tensor += all_to_all(context, tokens * width * half_bytes / layout.tensor);
+      for (const double row_width : {query_size(model), keys, keys, value_size(model)}) {
+        pass.tensor += all_to_all(context, tokens * row_width * width / layout.tensor);
       }
     } else {  // keys and values of all positions pass every rank
-      pass.tensor += all_gather(
-          context, 2 * tokens * layout.context * model.kv_heads * model.head_size * half_bytes / layout.tensor);
+      pass.tensor +=
+          all_gather(context, 2 * tokens * layout.context * model.kv_heads * model.head_size * width / layout.tensor);
     }
   }
   const double own_experts = layout.batched_experts ? 1 : static_cast<double>(model.experts) / layout.expert;
@@ -205,7 +223,7 @@ BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const 
     block.backward += core;
   } else if (layout.recompute == Recompute::activation) {
     const double inner = routed ? model.shared_ffn : model.ffn, matrices = model.gated ? 2 : 1;
-    block.backward.memory += tokens * inner / layout.tensor * (matrices + 1) * half_bytes / bandwidth(machine);
+    block.backward.memory += memory_seconds(machine, tokens * inner / layout.tensor * (matrices + 1) * width);
   }
   wait_for_host(block.forward, launches, layout, machine);
   wait_for_host(block.backward, (layout.recompute == Recompute::full ? 3 : 2) * launches, layout, machine);
@@ -213,23 +231,23 @@ BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const 
 }
 
 BlockSeconds embedding_seconds(const ModelShape& model, const Layout& layout, const Machine& machine) {
-  const double bytes = tokens_of(model, layout) * model.hidden * half_bytes;
+  const double bytes = tokens_of(model, layout) * model.hidden * machine.element_bytes(layout.precision);
   BlockSeconds block;
-  block.forward.memory = 3 * bytes / bandwidth(machine);
+  block.forward.memory = memory_seconds(machine, 3 * bytes);
   block.forward.tensor = reduce_scatter(group_of(machine, layout.tensor, layout.stride_of(Axis::tensor)), bytes);
-  block.backward.memory = 3 * bytes / bandwidth(machine);
+  block.backward.memory = memory_seconds(machine, 3 * bytes);
   return block;
 }
 
 BlockSeconds head_seconds(const ModelShape& model, const Layout& layout, const Machine& machine) {
   const double tokens = tokens_of(model, layout), columns = model.vocabulary / layout.tensor;
   BlockSeconds block;
-  block.forward.products = product_seconds(machine, Precision::half, tokens, columns, model.hidden);
+  block.forward.products = product_seconds(machine, wide(layout, machine), tokens, columns, model.hidden);
   block.backward.products = 2 * block.forward.products;
   block.weights = block.forward.products;
   // Logits in fp32: written, read for the largest, for the sum and for the loss; the gradient in place, and as halves.
-  block.forward.memory = 16 * tokens * columns / bandwidth(machine);
-  block.backward.memory = 14 * tokens * columns / bandwidth(machine);
+  block.forward.memory = memory_seconds(machine, 16 * tokens * columns, 4);
+  block.backward.memory = memory_seconds(machine, 14 * tokens * columns, 2);
   wait_for_host(block.forward, head_launches, layout, machine);
   wait_for_host(block.backward, head_launches, layout, machine);
   return block;

@@ -38,11 +38,10 @@ StepClock::StepClock(const Layout& layout, bool whole, const MakePrograms& progr
   scale_ = layout.micro_batches() / count;
 }
 
-template <class Durations>
-ClockResult StepClock::played(const Durations& duration, double message) const {
-  ClockResult result = run_clock(program_, duration, message);
+ClockResult StepClock::played(const std::function<ClockResult(const PipelineProgram&)>& play) const {
+  ClockResult result = play(program_);
   if (periods_ > 0) {
-    const ClockResult shorter = run_clock(shorter_, duration, message);
+    const ClockResult shorter = play(shorter_);
     const auto go_on = [&](double& value, double before) { value += periods_ * (value - before); };
     go_on(result.seconds, shorter.seconds);
     go_on(result.critical_messages, shorter.critical_messages);
@@ -69,11 +68,15 @@ ClockResult StepClock::played(const Durations& duration, double message) const {
 }
 
 ClockResult StepClock::run(const Duration& duration, double message) const {
-  return played(duration, message);
+  return played([&](const PipelineProgram& program) { return run_clock(program, duration, message); });
 }
 
 ClockResult StepClock::run(const PieceDurations& durations, double message) const {
-  return played(durations, message);
+  return played([&](const PipelineProgram& program) { return run_clock(program, durations, message); });
+}
+
+ClockResult StepClock::run(const PieceDurations& durations, double message, const Play& play) const {
+  return played([&](const PipelineProgram& program) { return play(program, durations, message); });
 }
 
 }  // namespace orthant::cost

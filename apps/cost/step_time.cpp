@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "apps/cost/shared_cores.h"
+
 namespace orthant::cost {
 namespace {
 
@@ -29,7 +31,7 @@ class StepModel {
       : model_(model),
         layout_(layout),
         machine_(machine),
-        practice_(practice),
+        practice_(machine.practice ? *machine.practice : practice),
         dense_group_(group_of(machine, layout.gradient_spans())),
         routed_group_(group_of(machine, layout.expert_data_spans())),
         next_stage_(group_of(machine, 2, layout.stride_of(Axis::pipeline))) {}
@@ -41,9 +43,14 @@ class StepModel {
   }
 
   ClockResult course(const Routing& routing, const StepClock& clock) const {
-    if (!routing.recorded()) {
+    const bool shared = machine_.cores.count > 0;  // a busy rank's cores are lent by those that wait: the mean counts
+    if (!routing.recorded() || shared) {
       const PassTimes times = pass_times();
-      return clock.run(times.passes, times.message);
+      return shared ? clock.run(times.passes, times.message,
+                                [&](const PipelineProgram& program, const PieceDurations& pieces, double message) {
+                                  return run_shared_clock(program, pieces, message, ranks_of_stage(), machine_.cores);
+                                })
+                    : clock.run(times.passes, times.message);
     }
     const std::vector<std::vector<double>> extra = extra_of(routing);
     const Duration of_micro_batch = [&](Pass pass, int piece, int micro_batch) {
@@ -101,8 +108,10 @@ class StepModel {
       around += duration(Pass::forward, pieces_[stage], least[stage]) + message;
       around += layout_.zero_bubble ? 0 : duration(Pass::backward, pieces_[stage], least[stage]) + message;
     }
+    // Ranks that share cores are slower for it, or faster by no more than `together`.
+    const double fastest = machine_.cores.count > 0 ? std::max(1.0, machine_.cores.together) : 1;
     constexpr double rounding = 1 - 1e-9;
-    return rounding * (longest + gradient_seconds(last_passes) + update_seconds() + practice_.step);
+    return rounding / fastest * (longest + gradient_seconds(last_passes) + update_seconds() + practice_.step);
   }
 
   double along(const ClockResult& course) const {
@@ -119,7 +128,7 @@ class StepModel {
     for (std::size_t piece = busiest; piece < pieces_.size(); piece += static_cast<std::size_t>(layout_.pipeline)) {
       last_passes += pieces_[piece].backward.total();
     }
-    return seconds + gradient_seconds(last_passes) + update_seconds() + practice_.step;
+    return seconds + all_at_work() * (gradient_seconds(last_passes) + update_seconds() + practice_.step);
   }
 
   void make_pieces(double busiest) {
@@ -193,6 +202,10 @@ class StepModel {
   // [micro-batch][piece]: the busiest rank's choices over the mean, less one, in the mean of the piece's blocks.
   std::vector<std::vector<double>> extra_of(const Routing& routing) const {
     std::vector<std::vector<double>> extra;
+    if (machine_.cores.count > 0) {  // the mean counts
+      extra.emplace_back(pieces_.size(), 0);
+      return extra;
+    }
     for (std::size_t m = 0; m < (routing.busiest.empty() ? routing.load : routing.busiest).size(); ++m) {
       std::vector<double>& of_pieces = extra.emplace_back();
       for (const PieceSeconds& piece : pieces_) {
@@ -211,6 +224,10 @@ class StepModel {
     return extra;
   }
 
+  double ranks_of_stage() const { return static_cast<double>(layout_.ranks) / layout_.pipeline; }
+  // What ranks that share cores wait for each other while all of them are at work.
+  double all_at_work() const { return slowdown(machine_.cores, layout_.ranks); }
+
   static std::size_t busiest_stage(const ClockResult& result) {
     return static_cast<std::size_t>(std::max_element(result.busy.begin(), result.busy.end()) - result.busy.begin());
   }
@@ -227,7 +244,8 @@ class StepModel {
     if (layout_.pipeline == 1) {
       return 0;
     }
-    const double bytes = layout_.micro_batch * model_.sequence / layout_.context * model_.hidden * half_bytes;
+    const double bytes = layout_.micro_batch * model_.sequence / layout_.context * model_.hidden *
+                         machine_.element_bytes(layout_.precision);
     const double sent = send(next_stage_, bytes / layout_.tensor);
     const Group tensor = group_of(machine_, layout_.tensor, layout_.stride_of(Axis::tensor));
     return layout_.sequence_parallel ? sent : sent + all_gather(tensor, bytes);
@@ -242,7 +260,7 @@ class StepModel {
       if (layout_.narrow_gradients && group.inner > 1 && group.nodes() > 1) {
         group.far.bandwidth /= group.inner;  // frameworks of that time gather over one rail of a node
       }
-      return all_gather(group, half_bytes * parameters);
+      return all_gather(group, machine_.element_bytes(layout_.precision) * parameters);
     };
     return one(dense_group_, own.dense) + one(routed_group_, own.routed);
   }
@@ -270,7 +288,7 @@ class StepModel {
         return all_reduce(group, gradient_bytes() * parameters);
       }
       return (summed_each() ? 0 : reduce_scatter(group, gradient_bytes() * parameters)) +
-             all_gather(group, half_bytes * parameters);
+             all_gather(group, machine_.element_bytes(layout_.precision) * parameters);
     };
     double seconds = one(dense_group_, largest_.dense) + one(routed_group_, largest_.routed);
     if (layout_.overlapped) {
@@ -305,7 +323,12 @@ class StepModel {
       last_passes += pieces_[piece].backward.total();
     }
     const double busy = result.busy[busiest];
-    (uneven_micro_batches_ ? time.uneven : time.gather) = busy - time.work.total();
+    if (machine_.cores.count > 0) {
+      time.gather = layout_.zero < 3 && !summed_each() ? 0 : gathered_in_passes(busiest) * micro_batches;
+      time.shared = busy - time.work.total() - time.gather;
+    } else {
+      (uneven_micro_batches_ ? time.uneven : time.gather) = busy - time.work.total();
+    }
     if (layout_.zero < 3 && !summed_each() && !uneven_micro_batches_) {
       time.gather = 0;  // rounding
     }
@@ -314,8 +337,19 @@ class StepModel {
     time.gradients = gradient_seconds(last_passes);
     time.update = update_seconds();
     time.host = practice_.step;
-    time.seconds = result.seconds + time.gradients + time.update + time.host;
+    time.shared += (all_at_work() - 1) * (time.gradients + time.update + time.host);
+    time.seconds = result.seconds + all_at_work() * (time.gradients + time.update + time.host);
     return time;
+  }
+
+  // What a stage gathers for one micro-batch, where nothing hides it.
+  double gathered_in_passes(std::size_t stage) const {
+    double seconds = 0;
+    for (std::size_t piece = stage; piece < pieces_.size(); piece += static_cast<std::size_t>(layout_.pipeline)) {
+      seconds += duration(Pass::forward, pieces_[piece], 0) + duration(Pass::backward, pieces_[piece], 0) -
+                 pieces_[piece].forward.total() - pieces_[piece].backward.total();
+    }
+    return seconds;
   }
 
   const ModelShape& model_;

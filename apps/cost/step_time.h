@@ -29,6 +29,7 @@ struct StepTime {
   double uneven = 0;     // of the busiest rank, beyond the mean of a recorded routing
   double gradients = 0;  // of gradients and weights after the passes, not hidden
   double update = 0;     // of the optimizer
+  double shared = 0;     // for cores that other ranks are at work on
   double host = 0;       // between steps
 };
 
@@ -45,11 +46,13 @@ class StepClock {
   // do not depend on the micro-batch, where there are more micro-batches than are played.
   ClockResult run(const Duration& duration, double message) const;
   ClockResult run(const PieceDurations& durations, double message) const;
+  // The same by another clock of the same form.
+  using Play = std::function<ClockResult(const PipelineProgram&, const PieceDurations&, double message)>;
+  ClockResult run(const PieceDurations& durations, double message, const Play& play) const;
   int pieces() const { return program_.stages * program_.chunks; }
 
  private:
-  template <class Durations>
-  ClockResult played(const Durations& durations, double message) const;
+  ClockResult played(const std::function<ClockResult(const PipelineProgram&)>& play) const;
 
   PipelineProgram program_, shorter_;  // one period less
   double periods_ = 0;                 // that are not played

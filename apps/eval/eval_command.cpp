@@ -35,6 +35,30 @@ void print_tables(const Evaluation& evaluation) {
   }
 }
 
+// Of models of other kinds than decoders.
+void print_measured(const Evaluation& evaluation) {
+  for (const MeasuredFile& one : evaluation.measured) {
+    put("{}: loss {:.5f}", one.file, one.loss);
+    for (const auto& [name, value] : one.figures) {
+      put(", {} {:.4f}", name, value);
+    }
+    put(" ({} labels in {} sequences)\n", one.labels, one.sequences);
+  }
+}
+
+void print_measured_json(const Evaluation& evaluation) {
+  nlohmann::ordered_json json = {{"length", evaluation.length}, {"files", nlohmann::ordered_json::array()}};
+  for (const MeasuredFile& one : evaluation.measured) {
+    nlohmann::ordered_json file = {
+        {"file", one.file}, {"sequences", one.sequences}, {"labels", one.labels}, {"loss", one.loss}};
+    for (const auto& [name, value] : one.figures) {
+      file[name] = value;
+    }
+    json["files"].push_back(file);
+  }
+  put("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
 void print_json(const Evaluation& evaluation) {
   nlohmann::ordered_json json = {{"tokenizer", evaluation.tokenizer},
                                  {"length", evaluation.length},
@@ -107,7 +131,11 @@ void add_eval_command(CLI::App& app, int& exit_code) {
       throw CLI::RequiredError("FILES or --task");
     }
     const Evaluation evaluation = evaluate(*o, keys_of_plugin, kinds_of_plugin);
-    *json ? print_json(evaluation) : print_tables(evaluation);
+    if (!evaluation.measured.empty()) {
+      *json ? print_measured_json(evaluation) : print_measured(evaluation);
+    } else {
+      *json ? print_json(evaluation) : print_tables(evaluation);
+    }
     exit_code = static_cast<int>(ExitCode::ok);
   });
 }

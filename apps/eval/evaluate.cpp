@@ -6,7 +6,9 @@
 #include <numbers>
 
 #include "apps/eval/exact_match.h"
+#include "apps/eval/pairs.h"
 #include "apps/eval/score.h"
+#include "apps/lm/divided_model.h"
 #include "apps/pretrained/model_tokenizer.h"
 #include "apps/pretrained/setting_key.h"
 #include "core/arch/decoder.h"
@@ -37,6 +39,7 @@ struct Question {
 struct Text {
   FileScore score;
   std::vector<std::vector<std::int32_t>> documents;  // ids: of the file, or of each of its rows
+  std::vector<ScoredSequence> pairs = {};            // in their place, of a model whose answers have a source
 };
 struct Task {
   std::string file;
@@ -47,12 +50,20 @@ struct Task {
 
 class Reading {
  public:
-  Reading(const Tokenizer& tokenizer, const TextRules& rules, bool bos, std::int64_t length)
-      : tokenizer_(tokenizer), reader_(tokenizer, rules), bos_(bos), length_(length) {}
+  // pairs: of a model whose answers have a source, else null.
+  Reading(const Tokenizer& tokenizer, const TextRules& rules, bool bos, std::int64_t length, const PairReader* pairs)
+      : tokenizer_(tokenizer), reader_(tokenizer, rules), bos_(bos), length_(length), pairs_(pairs) {}
 
   // A file of plain text is one document, a file of JSON lines one a row.
   Text text(const std::string& path, const std::string& text_key) {
     Text text{.score = {.file = path}, .documents = {}};
+    if (pairs_ != nullptr) {
+      PairReader::File file = pairs_->file(path);
+      text.score.bytes = file.bytes;
+      text.score.tokens = file.tokens;
+      text.pairs = std::move(file.pairs);
+      return text;
+    }
     if (is_json_lines(path)) {
       const TextFile file(path, {.text_key = text_key});
       std::string decoded;
@@ -77,16 +88,18 @@ class Reading {
     Task task{.file = path, .questions = {}, .exact = {}};
     const std::size_t lines = for_each_line(path, [&](std::string_view line, const std::string& where) {
       const Json json = parse_json(std::as_bytes(std::span(line)), where);
-      require(json.contains("context") || json.contains("prompt"),
+      const bool pair = pairs_ != nullptr && json.contains("source");
+      require(json.contains("context") || json.contains("prompt") || pair,
               "{}: expected an object with 'context', 'choices' and 'answer', or with 'prompt' and 'answer'", where);
-      const TaskKind kind = json.contains("prompt") ? TaskKind::exact : TaskKind::likelihood;
+      const TaskKind kind = json.contains("context") ? TaskKind::likelihood : TaskKind::exact;
       if (task.questions.empty() && task.exact.empty()) {
         task.kind = kind;
       }
       require(kind == task.kind, "{}: a file has questions of one kind, with 'context' and 'choices' or with 'prompt'",
               where);
       if (kind == TaskKind::exact) {
-        task.exact.push_back(exact_question(json, where));
+        task.exact.push_back(pair ? exact_question(json, where, "source", "target")
+                                  : exact_question(json, where, "prompt", "answer"));
       } else {
         task.questions.push_back(question(json, where));
       }
@@ -108,10 +121,11 @@ class Reading {
     to.documents.push_back(std::move(ids));
   }
 
-  static ExactQuestion exact_question(const Json& json, const std::string& where) {
+  static ExactQuestion exact_question(const Json& json, const std::string& where, const char* prompt,
+                                      const char* answer) {
     ExactQuestion asked{
-        .where = where, .prompt = text_at(json, "prompt", where), .answer = trimmed(text_at(json, "answer", where))};
-    require(!asked.answer.empty(), "{}: 'answer' is empty: expected the text that the model should give", where);
+        .where = where, .prompt = text_at(json, prompt, where), .answer = trimmed(text_at(json, answer, where))};
+    require(!asked.answer.empty(), "{}: '{}' is empty: expected the text that the model should give", where, answer);
     return asked;
   }
 
@@ -137,6 +151,11 @@ class Reading {
   // differs from the context's on are the choice's.
   Choice choice(const std::string& context, const std::vector<std::int32_t>& before, const std::string& text,
                 const std::string& where) {
+    if (pairs_ != nullptr) {
+      Choice made{.sequence = pairs_->sequence(context, text, where)};
+      made.tokens = static_cast<std::int64_t>(made.sequence.label.size());
+      return made;
+    }
     const std::vector<std::int32_t> all = ids_of(context + text);
     std::size_t same = 0;
     while (same < before.size() && same < all.size() && before[same] == all[same]) {
@@ -156,6 +175,7 @@ class Reading {
   TextReader reader_;
   bool bos_;
   std::int64_t length_;
+  const PairReader* pairs_;
 };
 
 double finite(double nats, const std::string& where) {
@@ -166,7 +186,8 @@ double finite(double nats, const std::string& where) {
 
 FileScore score_text(const Text& text, std::int64_t length, Scorer& scorer) {
   FileScore score = text.score;
-  const std::int64_t at_once = text.documents.size() == 1 ? scorer.batch(length) : scorer.strangers(length);
+  const bool one = text.documents.size() == 1 && text.pairs.empty();
+  const std::int64_t at_once = one ? scorer.batch(length) : scorer.strangers(length);
   std::vector<ScoredSequence> batch;
   const auto take = [&] {
     for (const double nats : batch.empty() ? std::vector<double>() : scorer.score(batch)) {
@@ -174,6 +195,12 @@ FileScore score_text(const Text& text, std::int64_t length, Scorer& scorer) {
     }
     batch.clear();
   };
+  for (const ScoredSequence& pair : text.pairs) {
+    batch.push_back(pair);
+    if (static_cast<std::int64_t>(batch.size()) == at_once) {
+      take();
+    }
+  }
   for (const std::vector<std::int32_t>& ids : text.documents) {
     const std::size_t last = ids.size() < 2 ? 0 : ids.size() - 1;
     for (std::size_t begin = 0; begin < last; begin += static_cast<std::size_t>(length)) {
@@ -277,13 +304,27 @@ constexpr std::int64_t longest_by_itself = 2048;
 
 std::int64_t window_of(const EvalOptions& options, const OpenedModel& model) {
   const Settings& settings = model.config().settings;
-  require_decoder(settings, "eval");
+  if (stepwise_of(settings) == nullptr) {
+    require_decoder(settings, "eval");
+  }
   const bool written =
       options.length > 0 || std::any_of(options.overrides.begin(), options.overrides.end(),
                                         [](const auto& set) { return setting_key(set) == "data.sequence_length"; });
   const std::int64_t most = std::min(model.published_positions(), longest_by_itself);
   const bool fits = settings.moe.group_tokens == 0 || most % settings.moe.group_tokens.written() == 0;
   return written || most == 0 || !fits ? settings.data.sequence_length : most;
+}
+
+// Models of other kinds predict no next token: their own objective says how good they are.
+void require_files_alone(const EvalOptions& options, const std::string& kind) {
+  const bool others = !options.tasks.empty() || options.length > 0 || options.bos.has_value() ||
+                      !options.tokenizer.empty() || !options.text_key.empty();
+  if (others) {
+    throw ConfigError(
+        fmt::format("a model of kind \"{}\" is measured by its own objective and source, which read "
+                    "files: leave out --task, --length, --bos, --tokenizer and --text-key",
+                    kind));
+  }
 }
 
 }  // namespace
@@ -298,6 +339,14 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
   }
   const OpenedModel model(options.model, "eval", overrides, plugin_keys, plugin_kinds, options.averages);
   const Settings& settings = model.config().settings;
+  if (settings.model.kind != decoder_kind && stepwise_of(settings) == nullptr) {
+    require_files_alone(options, settings.model.kind);
+    return {.tokenizer = settings.data.tokenizer,
+            .length = settings.data.sequence_length,
+            .files = {},
+            .tasks = {},
+            .measured = measure_files(model, options.files, options.threads)};
+  }
   if (options.length > 0 && settings.model.positions == Positions::learned) {
     throw ConfigError(fmt::format("--length {}: the model has learned its positions, and has no others: leave it out",
                                   options.length));
@@ -309,7 +358,11 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
     throw ConfigError(fmt::format("--bos: the tokenizer {} has no such token: leave it out", tokenizer->name()));
   }
   evaluation.bos = options.bos.value_or(begins_with_bos(*tokenizer, model.text_rules()));
-  Reading reading(*tokenizer, model.text_rules(), evaluation.bos, length);
+  std::optional<PairReader> pairs;
+  if (const Stepwise* kind = stepwise_of(settings); kind != nullptr) {
+    pairs.emplace(*kind, settings, *tokenizer, length);
+  }
+  Reading reading(*tokenizer, model.text_rules(), evaluation.bos, length, pairs.has_value() ? &*pairs : nullptr);
   std::vector<Text> texts;
   for (const std::string& file : options.files) {
     texts.push_back(reading.text(file, options.text_key));

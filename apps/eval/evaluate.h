@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/eval/measure.h"
 #include "core/config/config.h"
 
 namespace orthant {
@@ -58,6 +59,7 @@ struct Evaluation {
   bool bos = false;  // whether texts and questions began with it
   std::vector<FileScore> files;
   std::vector<TaskScore> tasks;
+  std::vector<MeasuredFile> measured = {};  // of a model of another kind than a decoder: all that there is
 };
 
 // Errors: ConfigError for files that are missing, empty or too short, lines that are no question (file:line), a

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/arch/links.h"
 #include "core/data/batch_builder.h"
 
 namespace orthant {
@@ -19,9 +20,17 @@ std::int64_t group_of(const Config& config, std::int64_t positions) {
   return s.moe.group_tokens.or_else(positions);
 }
 
+// Where a model has several token spaces a group without a size is a sequence of each.
 Config with_group(Config config, std::int64_t tokens) {
-  config.settings.moe.group_tokens = tokens;
+  if (tokens == 1 || spaces_of(config.settings).size() == 1) {
+    config.settings.moe.group_tokens = tokens;
+  }
   return config;
+}
+
+std::int64_t source_positions_of(const Config& config, std::int64_t group_tokens) {
+  const std::vector<Space> spaces = spaces_of(config.settings);
+  return spaces.size() == 1 || group_tokens == 1 ? 0 : spaces[1].positions;
 }
 
 }  // namespace
@@ -30,11 +39,30 @@ Scorer::Scorer(const OpenedModel& model, std::int64_t positions, int threads, Co
     : positions_(positions),
       group_tokens_(group_of(model.config(), positions)),
       sequences_a_group_(std::max<std::int64_t>(1, group_tokens_ / positions)),
+      source_positions_(source_positions_of(model.config(), group_tokens_)),
       model_(with_group(model.config(), group_tokens_), model.reader(), positions, threads, communicator) {}
 
 std::int64_t Scorer::batch(std::int64_t longest) const {
   const std::int64_t sequences = std::max<std::int64_t>(1, tokens_at_once / row(longest));
   return (sequences + sequences_a_group_ - 1) / sequences_a_group_ * sequences_a_group_;
+}
+
+void Scorer::put_sources(HostBatch& batch, std::span<const ScoredSequence> sequences) const {
+  if (spaces_of(model_.settings()).size() == 1) {
+    return;
+  }
+  std::int64_t positions = source_positions_;
+  for (const ScoredSequence& sequence : sequences) {
+    positions = std::max(positions, static_cast<std::int64_t>(sequence.source.size()));
+  }
+  batch.spaces = {padding_batch(0, batch.sequences, positions)};
+  HostBatch& sources = batch.spaces.front();
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    put_document(sources, static_cast<std::int64_t>(i), 0, {.token = sequences[i].source});
+  }
+  for (std::size_t i = 0; i < sources.index.size(); ++i) {
+    sources.index[i] = static_cast<std::int64_t>(i) % positions;
+  }
 }
 
 std::vector<double> Scorer::score(std::span<const ScoredSequence> sequences) {
@@ -53,6 +81,7 @@ std::vector<double> Scorer::score(std::span<const ScoredSequence> sequences) {
   for (std::size_t i = 0; i < batch.index.size(); ++i) {
     batch.index[i] = static_cast<std::int64_t>(i) % (sequences_a_group_ * positions);
   }
+  put_sources(batch, sequences);
   Stream& s = model_.stream();
   StepSums sums;
   sums.loss = s.device().empty(DType::f64, {1});

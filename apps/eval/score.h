@@ -15,6 +15,7 @@ namespace orthant {
 // Ids of one sequence; labels: what each should predict, -1 for those that do not count. As many.
 struct ScoredSequence {
   std::vector<std::int32_t> token, label;
+  std::vector<std::int32_t> source = {};  // of a model that has a further token space, at least one
 };
 
 class Scorer {
@@ -33,11 +34,14 @@ class Scorer {
   std::int64_t strangers(std::int64_t longest) const { return sequences_a_group_ > 1 ? 1 : batch(longest); }
 
  private:
+  // Puts what stands beside the sequences into the further space of the batch.
+  void put_sources(HostBatch& batch, std::span<const ScoredSequence> sequences) const;
   std::int64_t row(std::int64_t longest) const { return group_tokens_ > 1 ? positions_ : longest; }
 
   const std::int64_t positions_;
   const std::int64_t group_tokens_;  // that share the seats of experts; 1: each has its own, so that rows may be short
   const std::int64_t sequences_a_group_;
+  const std::int64_t source_positions_;  // of a group's sources; 0: as long as the longest is, or there are none
   OneRankModel model_;
 };
 

@@ -136,7 +136,8 @@ void add_generate_command(CLI::App& app, int& exit_code) {
       } else if (one) {
         put("\n");
       } else {
-        put("--- prompt {}, answer {}\n{}{}\n", text.place.prompt + 1, text.place.sample + 1, text.prompt, text.text);
+        put("--- prompt {}, answer {}\n{}{}{}\n", text.place.prompt + 1, text.place.sample + 1, text.prompt,
+            text.goes_on ? "" : "\n", text.text);
       }
       return written();
     };

@@ -65,6 +65,11 @@ bool weights_stay(const ParamStore& store) {
 
 }  // namespace
 
+const Stepwise* stepwise_of(const Settings& settings) {
+  const Catalogue& catalogue = *settings.catalogue;
+  return catalogue.has<Stepwise>(settings.model.kind) ? &catalogue.get<Stepwise>(settings.model.kind) : nullptr;
+}
+
 DividedModel::DividedModel(const Config& config, const CheckpointReader& reader, int threads,
                            Communicator& communicator, std::unique_ptr<AttentionCore> core)
     : config_(config),
@@ -85,6 +90,9 @@ DividedModel::DividedModel(const Config& config, const CheckpointReader& reader,
     if (config_.settings.run.device == "cpu" && config_.settings.moe.experts > 0) {
       stream_ = std::make_unique<TurnedWeights>(std::move(stream_));
     }
+  }
+  if (stepwise_kind_ = stepwise_of(config_.settings); stepwise_kind_ != nullptr) {
+    growing_ = stepwise_kind_->make(model_->parameters(), plan);
   }
   row_multiple_ = row_multiple_of(plan);
   executor_.emplace(plan, *stream_, row_multiple_);
@@ -115,13 +123,32 @@ std::vector<std::int64_t> DividedModel::windows() {
   return windows;
 }
 
+void DividedModel::begin(int sequence, const HostBatch& source) {
+  StepSums none;
+  const DeviceBatch batch = on_device(source);
+  growing_->begin(sequence,
+                  {.plan = session_.plan(), .stream = *stream_, .batch = batch, .sums = none, .training = false});
+  stream_->synchronize();  // before the batch goes
+}
+
+void DividedModel::forget(int sequence) {
+  if (growing_ != nullptr) {
+    growing_->forget(sequence);
+  }
+}
+
 void DividedModel::pass(const DeviceBatch& batch, StepSums& sums, std::span<const std::int64_t> wanted,
-                        const Seen& seen) {
+                        const Seen& seen, std::span<const StepRows> rows) {
   const Plan& plan = session_.plan();
   const StepContext ctx{.plan = plan, .stream = *stream_, .batch = batch, .sums = sums, .training = false};
   PassWork work(plan, *model_, ctx);
-  executor_->set_tokens(batch.tokens());
-  executor_->run(program_, work);
+  Tensor x;
+  if (rows.empty()) {
+    executor_->set_tokens(batch.tokens());
+    executor_->run(program_, work);
+  } else {
+    x = growing_->pass(ctx, rows);
+  }
   if (wanted.empty()) {
     return;
   }
@@ -129,7 +156,7 @@ void DividedModel::pass(const DeviceBatch& batch, StepSums& sums, std::span<cons
   Tensor n;
   if (has_head) {
     model_->hold_head(ctx);
-    n = model_->head_input(ctx, work.x());
+    n = model_->head_input(ctx, rows.empty() ? work.x() : x);
   }
   const std::size_t width = static_cast<std::size_t>(config_.settings.model.vocab_size);
   const std::size_t chunk = std::max<std::size_t>(1, static_cast<std::size_t>(logits_at_once) / width);

@@ -11,13 +11,19 @@
 #include <span>
 #include <vector>
 
+#include <orthant/stepwise.h>
+
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
 #include "core/model/model.h"
 #include "core/session/session.h"
 #include "core/train/executor.h"
+#include "core/train/micro_batches.h"
 
 namespace orthant {
+
+// How model.kind answers in a way of its own; null: as a decoder does.
+const Stepwise* stepwise_of(const Settings& settings);
 
 class DividedModel {
  public:
@@ -33,7 +39,18 @@ class DividedModel {
   // One pass through the model. seen(i, logits): behind row wanted[i], in order, on every rank; f32 [V], valid during
   // the call. batch: positions of one sequence, which this rank has all.
   using Seen = std::function<void(std::size_t, std::span<const float>)>;
-  void pass(const DeviceBatch& batch, StepSums& sums, std::span<const std::int64_t> wanted, const Seen& seen);
+  // rows: those of a kind that answers in a way of its own (stepwise); none: the batch is of whole sequences.
+  void pass(const DeviceBatch& batch, StepSums& sums, std::span<const std::int64_t> wanted, const Seen& seen,
+            std::span<const StepRows> rows = {});
+
+  // Whether model.kind answers in a way of its own (orthant/stepwise.h): its sequences have a source.
+  const Stepwise* stepwise() const { return stepwise_kind_; }
+  // REQUIRES: stepwise. source: one sequence, with what stands in its further spaces.
+  void begin(int sequence, const HostBatch& source);
+  void forget(int sequence);
+  // A batch of the host's, with all of its spaces.
+  DeviceBatch on_device(const HostBatch& batch) { return upload(batch, session_.plan(), *stream_); }
+  const Settings& settings() const { return config_.settings; }
 
   int ranks() const { return world_->size(); }
   int rank() const { return world_->rank(); }
@@ -54,6 +71,8 @@ class DividedModel {
   std::unique_ptr<Stream> stream_;
   Session session_;
   std::optional<Model> model_;
+  const Stepwise* stepwise_kind_ = nullptr;
+  std::unique_ptr<StepwiseModel> growing_;  // of that kind
   std::optional<Executor> executor_;
   std::vector<Instr> program_;
   std::vector<int> stage_members_;

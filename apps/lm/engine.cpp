@@ -8,7 +8,9 @@
 #include <orthant/part.h>
 
 #include "apps/lm/row_count.h"
+#include "core/arch/links.h"
 #include "core/base/output.h"
+#include "core/data/batch_builder.h"
 #include "router/routing_tap.h"
 
 namespace orthant {
@@ -77,7 +79,7 @@ class Engine::Tap final : public RoutingTap {
   explicit Tap(const EngineOptions& options) : chose_(options.chose) {}
   void begin(std::vector<SequenceRows> rows) { rows_ = std::move(rows); }
   void decided(const StepContext& ctx, int routed, const GateInput&, const GateChoice& made) override {
-    if (!chose_) {
+    if (!chose_ || ctx.space != 0) {  // nobody asks for those of a source
       return;
     }
     const std::size_t k = static_cast<std::size_t>(made.expert.dim(1));
@@ -101,6 +103,9 @@ namespace {
 
 // A cache stands in for the plan's attention core. What a part of a plugin's mixes in another way is not in it.
 void tell_of_foreign_attention(const Settings& settings) {
+  if (stepwise_of(settings) != nullptr) {
+    return;
+  }
   for (const Catalogue::Entry& entry : settings.catalogue->entries(AttentionPart::noun)) {
     if (entry.name == settings.model.attention && !entry.plugin.empty()) {
       say("orthant: warning: attention '{}' is of plugin '{}': generation is right only if tokens meet by the plan's "
@@ -131,6 +136,9 @@ Engine::Engine(const OpenedModel& model, const EngineOptions& options, Communica
   const std::int32_t token = 0;
   const Feed first{.sequence = -1, .tokens = {&token, 1}};
   auto tap = std::exchange(tap_, std::make_unique<Tap>(EngineOptions{}));
+  if (has_source()) {
+    begin(-1, {&token, 1});
+  }
   feed({&first, 1}, [](std::size_t, std::size_t, std::span<const float>) {});
   forget(-1);
   tap_ = std::move(tap);
@@ -147,6 +155,36 @@ void Engine::forget(int sequence) {
   length_.erase(sequence);
   core_->forget(sequence);
   latent_.forget(sequence);
+  model_.forget(sequence);
+}
+
+std::vector<std::int32_t> Engine::first_tokens(std::span<const std::int32_t> source) const {
+  return model_.stepwise()->asked(model_.settings(), {source.begin(), source.end()}).token;
+}
+
+std::vector<std::int32_t> Engine::ends() const {
+  return has_source() ? model_.stepwise()->ends(model_.settings()) : std::vector<std::int32_t>();
+}
+
+// One sequence: the tokens of an answer so far, and its source.
+HostBatch Engine::with_source(std::span<const std::int32_t> tokens, std::span<const std::int32_t> source) const {
+  SequenceDocument document = model_.stepwise()->asked(model_.settings(), {source.begin(), source.end()});
+  document.token.assign(tokens.begin(), tokens.end());
+  document.label.assign(tokens.size(), -1);
+  std::vector<Space> spaces = spaces_of(model_.settings());
+  spaces.front().positions = static_cast<std::int64_t>(tokens.size());
+  for (std::size_t i = 1; i < spaces.size(); ++i) {
+    spaces[i].positions = static_cast<std::int64_t>(document.spaces[i - 1].token.size());
+  }
+  HostBatch batch = padding_batch(0, 1, spaces);
+  put_sequence(batch, 0, {document}, vocabulary_, {"the source", "its", 0});
+  return batch;
+}
+
+void Engine::begin(int sequence, std::span<const std::int32_t> source) {
+  require(length(sequence) == 0, "sequence {} has {} tokens, and begins once more", sequence, length(sequence));
+  core_->begin({});
+  model_.begin(sequence, with_source(first_tokens(source), source));
 }
 
 Engine::Page Engine::page(int sequence, std::int64_t index) {
@@ -228,16 +266,21 @@ void Engine::pass(std::span<const Portion> portions, std::span<const Feed> feeds
   }
   tap_->begin(sequences);
   latent_.begin(sequences);
-  core_->begin(std::move(sequences));
+  std::vector<StepRows> growing;  // of a kind that keeps what it needs itself
+  for (const SequenceRows& of : has_source() ? sequences : std::vector<SequenceRows>()) {
+    growing.push_back({of.sequence, of.row, of.rows, of.position});
+  }
+  core_->begin(has_source() ? std::vector<SequenceRows>() : std::move(sequences));
   StepSums sums;
   sums.tap = tap_.get();
   sums.latent = &latent_;
   const DeviceBatch batch = to_device(rows, 0, false, model_.row_multiple(), model_.stream());
-  model_.pass(batch, sums, wanted,
-              [&](std::size_t i, std::span<const float> logits) { seen(names[i].first, names[i].second, logits); });
+  model_.pass(
+      batch, sums, wanted,
+      [&](std::size_t i, std::span<const float> logits) { seen(names[i].first, names[i].second, logits); }, growing);
 }
 
-void Engine::score(std::span<const std::int32_t> tokens, const Seen& seen) {
+void Engine::score(std::span<const std::int32_t> tokens, const Seen& seen, std::span<const std::int32_t> source) {
   const Feed whole{.sequence = -1, .tokens = tokens, .every = true};
   check({&whole, 1});
   Rows rows;
@@ -248,7 +291,8 @@ void Engine::score(std::span<const std::int32_t> tokens, const Seen& seen) {
   core_->begin({});
   StepSums sums;
   sums.tap = tap_.get();
-  const DeviceBatch batch = to_device(rows, window_, true, model_.row_multiple(), model_.stream());
+  const DeviceBatch batch = has_source() ? model_.on_device(with_source(tokens, source))
+                                         : to_device(rows, window_, true, model_.row_multiple(), model_.stream());
   std::vector<std::int64_t> wanted(tokens.size());
   std::iota(wanted.begin(), wanted.end(), 0);
   model_.pass(batch, sums, wanted, [&](std::size_t i, std::span<const float> logits) { seen(0, i, logits); });

@@ -59,6 +59,15 @@ class Engine {
   std::int64_t length(int sequence) const;
   void forget(int sequence);
 
+  // Whether sequences have a source beside their tokens (orthant/stepwise.h).
+  bool has_source() const { return model_.stepwise() != nullptr; }
+  // REQUIRES: has_source. The tokens that an answer to a source goes on from; a sequence with this source, which has no
+  // token yet. Errors: ConfigError for a source that the model has no positions for.
+  std::vector<std::int32_t> first_tokens(std::span<const std::int32_t> source) const;
+  void begin(int sequence, std::span<const std::int32_t> source);
+  // Tokens that end an answer, beside those of the tokenizer.
+  std::vector<std::int32_t> ends() const;
+
   // What later sequences may share of a sequence: page_tokens tokens of it with all that came before them.
   static constexpr std::int64_t page_tokens = KeyValueCache::page_tokens;
   struct Page {
@@ -80,8 +89,8 @@ class Engine {
   // log p of `token` by these logits, with the bits of training's loss.
   float log_probability(std::span<const float> logits, std::int32_t token);
 
-  // As one feed with `every`, but by training's forward pass, and without a cache.
-  void score(std::span<const std::int32_t> tokens, const Seen& seen);
+  // As one feed with `every`, but by training's forward pass, and without a cache. source: of a model that has one.
+  void score(std::span<const std::int32_t> tokens, const Seen& seen, std::span<const std::int32_t> source = {});
 
   DividedModel& model() { return model_; }
 
@@ -90,6 +99,7 @@ class Engine {
   class Tap;
   void check(std::span<const Feed> feeds) const;
   void pass(std::span<const Portion> portions, std::span<const Feed> feeds, const Seen& seen);
+  HostBatch with_source(std::span<const std::int32_t> tokens, std::span<const std::int32_t> source) const;
 
   std::int64_t vocabulary_, longest_, window_;
   std::unique_ptr<Tap> tap_;

@@ -102,22 +102,25 @@ class Verifier {
   // sequence: as the engine had it.
   void compare(int sequence, const std::vector<std::int32_t>& prompt, const std::vector<ScoredToken>& answer,
                Engine& engine) {
-    std::vector<std::int32_t> ids = prompt;
+    // An answer to a source goes on from the model's own first tokens.
+    const std::vector<std::int32_t> before = engine.has_source() ? engine.first_tokens(prompt) : prompt;
+    std::vector<std::int32_t> ids = before;
     for (const ScoredToken& token : answer) {
       ids.push_back(token.id);
     }
     ids.pop_back();  // nothing was asked behind the last
     of_training_.clear();
-    engine.score(ids, [&](std::size_t, std::size_t at, std::span<const float> logits) {
-      if (at + 1 < prompt.size()) {
+    const auto compared = [&](std::size_t, std::size_t at, std::span<const float> logits) {
+      if (at + 1 < before.size()) {
         return;
       }
-      const ScoredToken& token = answer[at + 1 - prompt.size()];
+      const ScoredToken& token = answer[at + 1 - before.size()];
       const double here = static_cast<double>(engine.log_probability(logits, token.id));
       ++found.tokens;
       found.equal_tokens += here == token.log_probability ? 1 : 0;
       found.largest_difference = std::max(found.largest_difference, std::abs(here - token.log_probability));
-    });
+    };
+    engine.score(ids, compared, prompt);
     const auto& cached = of_sequence_[sequence];
     for (const auto& [place, experts] : of_training_) {
       const auto other = cached.find(place);
@@ -194,12 +197,14 @@ Generated answer_on(Communicator& communicator, const Task& task,
       auto text = std::make_shared<GeneratedText>();
       text->place = {p, static_cast<std::size_t>(sample)};
       text->prompt = prompt.text;
+      text->goes_on = !engine.has_source();
       Request request{.prompt = prompt.ids,
                       .max_tokens = o.max_tokens,
                       .sampling = o.sampling,
                       .answer = static_cast<std::uint64_t>(sequence++),
                       .stop_ids = {},
                       .stop = o.stop,
+                      .ends = !o.ignore_eos,
                       .log_probabilities = o.log_probabilities || o.verify};
       if (!o.ignore_eos) {
         request.stop_ids = task.ends.ids;

@@ -47,6 +47,7 @@ struct GeneratedText {
   std::string prompt, text;         // prompt: empty where it was given as ids
   std::vector<ScoredToken> tokens;  // a stop token that ended it is the last one
   Finish finish = Finish::length;
+  bool goes_on = true;  // from the prompt; false: the prompt is a source that it answers
 };
 
 // Log-probabilities, and a token's choices of experts in one layer, that have the bits of training's forward pass.

@@ -168,7 +168,7 @@ class Generator::Answer {
 };
 
 Generator::Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch, std::int64_t prefix_room)
-    : engine_(engine), tokenizer_(tokenizer), batch_(batch), prefixes_(engine, prefix_room) {
+    : engine_(engine), tokenizer_(tokenizer), batch_(batch), prefixes_(engine, engine.has_source() ? 0 : prefix_room) {
   if (tokenizer != nullptr) {
     unknown_ = ids_without_token(*tokenizer, engine.vocabulary());
   }
@@ -212,6 +212,10 @@ void Generator::check(const Request& request) const {
   const std::int64_t tokens = static_cast<std::int64_t>(request.prompt.size());
   refuse(engine_.longest() > 0 && tokens > engine_.longest(),
          fmt::format("the prompt has {} tokens, and this model positions for {}", tokens, engine_.longest()));
+  if (engine_.has_source()) {
+    engine_.first_tokens(request.prompt);
+    refuse(request.echo, "echo: this model's prompt is a source, which no answer begins with: leave echo out");
+  }
   refuse(request.max_tokens < 0, fmt::format("max_tokens is {}: expected 0 or more", request.max_tokens));
   check_sampling(request.sampling);
   refuse(request.json && tokenizer_ == nullptr, "JSON needs a tokenizer, and there is none");
@@ -231,6 +235,12 @@ void Generator::add(Request request) {
   check(request);
   if (request.json && bytes_ == nullptr) {
     bytes_ = std::make_unique<JsonTokens>(*tokenizer_, engine_.vocabulary());
+  }
+  if (engine_.has_source()) {
+    request.source = std::move(request.prompt);
+    request.prompt = engine_.first_tokens(request.source);
+    const std::vector<std::int32_t> ends = request.ends ? engine_.ends() : std::vector<std::int32_t>();
+    request.stop_ids.insert(request.stop_ids.end(), ends.begin(), ends.end());
   }
   queue_.push_back(std::move(request));
 }
@@ -325,6 +335,9 @@ bool Generator::step() {
     queue_.pop_front();
     Answer& answer = *active_.back();
     const Request& request = answer.request();
+    if (engine_.has_source()) {
+      engine_.begin(answer.sequence(), request.source);
+    }
     if (!answer.scores_prompt() && request.max_tokens > 0) {
       answer.begin_at(prefixes_.begin(answer.sequence(), request.prompt));
     }

@@ -50,18 +50,22 @@ struct TokenEvent {
 };
 
 struct Request {
-  std::vector<std::int32_t> prompt;  // at least one token
-  std::int64_t max_tokens = 128;     // 0: the prompt is scored and nothing is added
+  // At least one token. Of a model whose sequences have a source it is that, and the answer goes on from the first
+  // tokens that the model itself begins with (Engine::first_tokens).
+  std::vector<std::int32_t> prompt;
+  std::int64_t max_tokens = 128;  // 0: the prompt is scored and nothing is added
   Sampling sampling;
   std::uint64_t answer = 0;            // Sampler::draw's: several answers to one prompt differ in it
   std::vector<std::int32_t> stop_ids;  // they end the answer, and are no part of its text
   std::vector<std::string> stop;       // likewise; none is empty
+  bool ends = true;                    // tokens that the model itself ends with (Engine::ends) are stop_ids too
   std::int64_t min_tokens = 0;         // no stop token is drawn before, and no stop text found in what comes before
   bool json = false;                   // the answer is a JSON object, and ends with it (JsonText)
   std::shared_ptr<const JsonSchema> schema = {};  // that it follows, with `json`; null: any
   bool log_probabilities = false;
   std::size_t likeliest = 0;
-  bool echo = false;  // events for the prompt's tokens too
+  bool echo = false;                      // events for the prompt's tokens too; of a model with sources there are none
+  std::vector<std::int32_t> source = {};  // set by the generator
   // false: the answer is not wanted any more. It may not call the generator.
   std::function<bool(const TokenEvent&)> on_token = {};
   // Logits of this answer are not finite: it ends here, and the others go on. Without it step() throws. It may not call

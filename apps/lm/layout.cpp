@@ -4,6 +4,7 @@
 
 #include <orthant/gate.h>
 
+#include "apps/lm/divided_model.h"
 #include "core/arch/decoder.h"
 #include "core/arch/rotary.h"
 #include "core/session/session.h"
@@ -14,7 +15,7 @@ std::vector<PluginRequest> layout_of(const std::string& where, const Config& con
                                      const PluginKinds& plugin_kinds) {
   const bool of_run = where == "run";
   const std::vector<PluginRequest> found =
-      of_run ? config.plugins : load_config(where, {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds).plugins;
+      of_run ? config.plugins : load_config(where, {"data.source=\"none\""}, plugin_keys, plugin_kinds).plugins;
   if (found.empty()) {
     throw ConfigError(fmt::format(
         "--layout {}: {} no [plugins] table, so nothing divides the model; leave --layout "
@@ -26,7 +27,13 @@ std::vector<PluginRequest> layout_of(const std::string& where, const Config& con
 
 Config for_generation(Config config, const std::vector<PluginRequest>& layout) {
   Settings& s = config.settings;
-  require_decoder(s, "generation");
+  if (stepwise_of(s) == nullptr) {
+    require_decoder(s, "generation");
+  } else if (!layout.empty()) {
+    throw SettingError("model.kind", fmt::format("[model] kind: a model of kind \"{}\" answers on one rank: leave "
+                                                 "--layout out",
+                                                 s.model.kind));
+  }
   keep_rotary_angles(s);
   if (s.moe.experts > 0) {
     if (gate_of(s).config(s).experts_choose) {

@@ -41,6 +41,8 @@ class Lighter {
       return {};
     }
     const Config config = load_config(arguments_);
+    Session session(config);
+    of_ranks_now_ = of_ranks(session);
     for (const PluginRequest& plugin : config.plugins) {
       if (sent_along(plan_.rank, plugin.name) < large_share * all) {
         continue;
@@ -98,8 +100,9 @@ class Lighter {
     with.overrides.insert(with.overrides.end(), sets.begin(), sets.end());
     try {
       const Config config = load_config(with);
-      if (Session(config).world_size() != plan_.mesh.world_size) {
-        return std::nullopt;
+      Session session(config);
+      if (session.world_size() != plan_.mesh.world_size || of_ranks(session) > of_ranks_now_) {
+        return std::nullopt;  // another number of ranks, or another mathematics
       }
       const RankPlan rank = plan_rank(config, plan_.rank.rank, plan_.step - 1);
       const bool fits =
@@ -132,7 +135,13 @@ class Lighter {
     return names;
   }
 
+  // Plugins whose results depend on which rank holds what.
+  static std::ptrdiff_t of_ranks(const Session& session) {
+    return std::ranges::count(session.mathematics(), Mathematics::of_ranks);
+  }
+
   const ConfigArguments& arguments_;
+  std::ptrdiff_t of_ranks_now_ = 0;
   const PlanOutput& plan_;
   std::vector<std::string> found_;
 };

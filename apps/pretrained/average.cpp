@@ -11,6 +11,7 @@
 #include "apps/pretrained/merged_weights.h"
 #include "apps/pretrained/new_run.h"
 #include "apps/pretrained/opened_model.h"
+#include "apps/pretrained/plugin_families.h"
 #include "apps/pretrained/run_source.h"
 #include "core/arch/links.h"
 #include "core/checkpoint/checkpoint.h"
@@ -95,6 +96,9 @@ OurKeys keys_of(const Config& config) {
         keys.emplace_back(fmt::format("{}.{}", title, key), toml_text(entry.value));
       }
     }
+  }
+  for (auto& key : plugin_table(config)) {
+    keys.push_back(std::move(key));
   }
   return keys;
 }

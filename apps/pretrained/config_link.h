@@ -52,6 +52,14 @@ class ConfigLink {
   void ours(const char* key, const std::string& value);
   // Keys of theirs that say nothing about the forward pass: read whatever they hold, and not written.
   void besides(std::initializer_list<const char*> keys) { named_.insert(keys.begin(), keys.end()); }
+  // The same of keys of ours: theirs need not say them.
+  void ours_besides(std::initializer_list<const char*> keys) {
+    ours_besides_.insert(keys.begin(), keys.end());
+    if (!reading()) {
+      named_.insert(keys.begin(), keys.end());
+    }
+  }
+  const std::set<std::string>& ours_besides() const { return ours_besides_; }
 
   // Whether theirs is there, null or not. REQUIRES: reading.
   bool says(const char* theirs) const { return theirs_.contains(theirs); }
@@ -90,6 +98,7 @@ class ConfigLink {
   Theirs theirs_;
   OurKeys keys_;
   std::set<std::string> named_;  // keys of theirs when reading, of ours when writing
+  std::set<std::string> ours_besides_;
   std::vector<std::string> refused_;
 };
 

@@ -248,7 +248,7 @@ std::vector<std::string> notes_on(const Settings& s, const Twin& twin, const Ori
       notes.push_back("no twin in transformers: " + reason);
     }
     notes.push_back("exported under Orthant's names (model_type \"orthant\"): transformers will not load it");
-  } else if (routed_in(links_of(s)) > 0 && s.moe.capacity_factor > 0) {
+  } else if (twin.family->plugin.empty() && routed_in(links_of(s)) > 0 && s.moe.capacity_factor > 0) {
     notes.push_back(
         fmt::format("trained with moe.capacity_factor = {}: transformers drops no token, so its loss differs "
                     "from the one measured here where tokens were dropped",
@@ -300,8 +300,10 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const bool filled = check_output(output, options.replace_existing, options.adapter);
   const RunSource source = find_run_source(options.run, "export");
   // The data may be gone by now, and nothing is read from it.
-  Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds);
-  require_decoder(config.settings, "export");
+  Config config = load_config(source.config.string(), {"data.source=\"none\""}, plugin_keys, plugin_kinds);
+  if (options.adapter) {
+    require_decoder(config.settings, "export --adapter");
+  }
   const CheckpointReader reader = weights_reader(source.checkpoint, options.averages);
   const fs::path run_folder = source.config.parent_path();
   require_same_run(source.checkpoint, reader.state(), run_folder, ids_in(run_folder).run);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -44,14 +45,23 @@ struct Family {
   // Experts of a layer are packed always (ExpertForm::packed), under these names behind the layer's; empty: they may
   // be.
   std::string packed_in = {}, packed_out = {};
+  // --- of a plugin's kind of model (orthant/family.h)
+  std::string kind = "decoder";  // model.kind
+  std::string plugin = {};       // that brings it; empty: the core does
+  // The name of a parameter of ours there, in place of all of the above; undefined: those hold.
+  std::function<std::string(const Settings&, const std::string&)> theirs = {};
+  // Further names of tensors of theirs: the tensor, the name.
+  std::function<std::vector<std::pair<std::string, std::string>>(const Settings&)> copies = {};
 };
+// Never dangling: those of plugins are made anew where somebody asks for them.
+using FamilyPtr = std::shared_ptr<const Family>;
 
 // Whether an export has no other form of experts.
 inline bool packs_always(const Family& family) {
   return family.names == MoeNames::gpt_oss || !family.packed_in.empty();
 }
 
-// A model that several of them can say is written as the first.
+// Of the core's own kind of model. A model that several of them can say is written as the first.
 std::span<const Family> families();
 
 // Null: there is none.

@@ -40,7 +40,19 @@ std::string model_toml(const OurKeys& keys, const std::string& about) {
       }
     }
   }
+  for (const auto& [key, value] : keys) {
+    if (key.starts_with("plugins.") && value.empty()) {  // the table of a plugin, whose own keys follow
+      text += fmt::format("\n[{}]\n", key);
+    } else if (key.starts_with("plugins.")) {
+      text += fmt::format("{} = {}\n", key.substr(key.rfind('.') + 1), value);
+    }
+  }
   return text;
+}
+
+// Another kind of model may read other token spaces than the synthetic source has.
+bool keys_have_plugin(const OurKeys& keys) {
+  return std::any_of(keys.begin(), keys.end(), [](const auto& key) { return key.first.starts_with("plugins."); });
 }
 
 fs::path run_folder(const fs::path& output) {
@@ -91,7 +103,7 @@ Config NewRun::configure(const OurKeys& keys, const std::string& about, const Pl
   workshop_->write_text("model.toml", model_toml(keys, about));
   std::vector<std::string> set = {"run.name=" + toml_text(Value(output_.filename().string())),
                                   "run.directory=" + toml_text(Value(output_.parent_path().string())),
-                                  "data.source=\"synthetic\""};
+                                  keys_have_plugin(keys) ? "data.source=\"none\"" : "data.source=\"synthetic\""};
   set.insert(set.end(), more.begin(), more.end());
   try {
     return load_config((workshop_->path() / "model.toml").string(), set, plugin_keys, plugin_kinds);

@@ -30,6 +30,7 @@ class OneRankModel {
   int layers() const { return model_->layers(); }
   int head() const { return model_->head(); }  // the number of its layer
   const Settings& settings() const { return config_.settings; }
+  const Plan& plan() { return session_.plan(); }
   Device& device() { return *device_; }
   Stream& stream() { return *stream_; }
 

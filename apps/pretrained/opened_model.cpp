@@ -83,7 +83,7 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
     say("orthant: note: reads {}{}", averages ? "the averages of the weights in " : "", checkpoint_.string());
     resolved = found.config;
   }
-  std::vector<std::string> all = {"data.source=\"synthetic\""};
+  std::vector<std::string> all = {"data.source=\"none\""};
   all.insert(all.end(), overrides.begin(), overrides.end());
   config_ = load_config(resolved.string(), all, plugin_keys, plugin_kinds);
   if (!overrides.empty()) {

@@ -31,14 +31,18 @@ transformers.utils.logging.disable_progress_bar()
 folder, ids, logits_file, versions_file = sys.argv[1:]
 # Its other ways to multiply experts do not take every size.
 experts = {"experts_implementation": "eager"} if int(transformers.__version__.split(".")[0]) >= 5 else {}
-model, info = transformers.AutoModelForCausalLM.from_pretrained(
+pair = transformers.AutoConfig.from_pretrained(folder, local_files_only=True).is_encoder_decoder
+kind = transformers.AutoModelForSeq2SeqLM if pair else transformers.AutoModelForCausalLM
+model, info = kind.from_pretrained(
     folder, torch_dtype=torch.float32, attn_implementation="eager", local_files_only=True, trust_remote_code=False,
     output_loading_info=True, **experts)
 if info["missing_keys"]:
     sys.exit(f"transformers finds no weights for {sorted(info['missing_keys'])}")
 model.eval()
+token = torch.tensor([[int(i) for i in ids.split(",")]])
 with torch.inference_mode():
-    logits = model(torch.tensor([[int(i) for i in ids.split(",")]])).logits[0]
+    # The source of an encoder-decoder is what is given, backwards (sample_source).
+    logits = (model(input_ids=token.flip(1), decoder_input_ids=token) if pair else model(token)).logits[0]
 open(logits_file, "wb").write(logits.to(torch.float32).contiguous().numpy().tobytes())
 open(versions_file, "w").write(f"transformers {transformers.__version__}, torch {torch.__version__}")
 )py";

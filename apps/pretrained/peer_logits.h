@@ -10,7 +10,8 @@
 
 namespace orthant {
 
-// The model of `folder` in fp32 on the CPU, on one sequence of these ids. python: a program with torch and
+// The model of `folder` in fp32 on the CPU, on one sequence of these ids; the source of an encoder-decoder is
+// sample_source of them. python: a program with torch and
 // transformers, looked up in PATH where it has no slash; it loads no code and nothing from the network. Returned:
 // [tokens, V], by "transformers 5.1.0, torch 2.9.0". Errors: Error with the last of what it said, where it cannot be
 // run, lacks a package, or cannot load the model.

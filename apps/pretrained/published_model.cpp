@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/pretrained/grown_vocabulary.h"
+#include "apps/pretrained/plugin_families.h"
 #include "apps/pretrained/tensor_matching.h"
 #include "core/base/json.h"
 #include "core/checkpoint/slices.h"
@@ -42,19 +43,23 @@ void drop_null(ConfigLink::Theirs& config, const char* key) {
   }
 }
 
-const Family& family_in(const ConfigLink::Theirs& config, const fs::path& source) {
+FamilyPtr family_in(const ConfigLink::Theirs& config, const fs::path& source, const PluginKeys& plugin_keys,
+                    const PluginKinds& plugin_kinds) {
   const auto type = config.find("model_type");
   const std::string name = type != config.end() && type->is_string() ? type->get<std::string>() : "";
-  const Family* family = find_family(name);
-  if (family == nullptr) {
-    std::vector<std::string> known;
-    for (const Family& one : families()) {
-      known.push_back(one.model_type);
-    }
+  if (FamilyPtr own = find_family(name, Catalogue()); own != nullptr) {
+    return own;
+  }
+  std::vector<std::string> known;
+  for (const Family& one : families()) {
+    known.push_back(one.model_type);
+  }
+  FamilyPtr found = find_family_of_plugins(name, plugin_keys, plugin_kinds, known);
+  if (found == nullptr) {
     throw ConfigError(fmt::format("'{}' is of the family \"{}\" (model_type), which is not read here; known are {}",
                                   (source / "config.json").string(), name, fmt::join(known, ", ")));
   }
-  return *family;
+  return found;
 }
 
 // Of multi-token prediction.
@@ -116,7 +121,7 @@ NewTensor new_tensor(const TensorPlace& place, const SourceFloats& floats, const
 PublishedModel::PublishedModel(const ImportOptions& options, NewRun& run, const PluginKeys& plugin_keys,
                                const PluginKinds& plugin_kinds) {
   ConfigLink::Theirs theirs = read_config(options.source);
-  family_ = &family_in(theirs, options.source);
+  family_ = family_in(theirs, options.source, plugin_keys, plugin_kinds);
   const std::string where = fmt::format("'{}'", (options.source / "config.json").string());
   drop_null(theirs, "quantization_config");
   const bool quantised = theirs.contains("quantization_config");
@@ -131,6 +136,9 @@ PublishedModel::PublishedModel(const ImportOptions& options, NewRun& run, const 
   ConfigLink reading(theirs);
   family_->state(reading);
   OurKeys keys = reading.read(where, options.passed_over);
+  if (!family_->plugin.empty()) {
+    keys.emplace_back("plugins." + family_->plugin, "");
+  }
   if (options.with_mtp) {
     keys.emplace_back("model.mtp_depth", std::to_string(depths_in(theirs, *family_, where)));
   }

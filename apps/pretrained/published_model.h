@@ -51,7 +51,7 @@ class PublishedModel final : public TensorSource {
   void release_memory() const override { weights_->release_memory(); }
 
  private:
-  const Family* family_ = nullptr;
+  FamilyPtr family_;
   Config config_;
   std::vector<TravellingFile> travelling_;
   std::vector<std::string> notes_;

@@ -10,6 +10,7 @@
 
 #include "apps/pretrained/merged_weights.h"
 #include "apps/pretrained/one_rank_model.h"
+#include "core/arch/links.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/data/batch_builder.h"
 #include "parallel/local/thread_world.h"
@@ -17,13 +18,25 @@
 namespace orthant {
 namespace {
 
+// Row `row` of `sequences` that `all` has.
+std::span<const std::int32_t> row_of(const std::vector<std::int32_t>& all, std::int64_t sequences, std::int64_t row) {
+  const std::size_t count = all.size() / static_cast<std::size_t>(sequences);
+  return std::span(all).subspan(static_cast<std::size_t>(row) * count, count);
+}
+
 // Whole documents, from position 0 on.
-HostBatch batch_of(const std::vector<std::int32_t>& token, std::int64_t sequences) {
-  const std::int64_t positions = static_cast<std::int64_t>(token.size()) / sequences;
-  HostBatch batch = padding_batch(0, sequences, positions);
+HostBatch batch_of(const std::vector<std::int32_t>& token, const std::vector<std::int32_t>& source,
+                   std::int64_t sequences, const std::vector<Space>& spaces) {
+  HostBatch batch = padding_batch(0, sequences, spaces);
   for (std::int64_t row = 0; row < sequences; ++row) {
-    const std::span<const std::int32_t> tokens(token.data() + row * positions, static_cast<std::size_t>(positions));
-    put_document(batch, row, 0, tokens, positions);
+    const auto put = [&](HostBatch& to, std::span<const std::int32_t> tokens) {
+      const std::int64_t count = std::min(static_cast<std::int64_t>(tokens.size()), to.positions);
+      put_document(to, row, 0, tokens.first(static_cast<std::size_t>(count)), count);
+    };
+    put(batch, row_of(token, sequences, row));
+    for (HostBatch& further : batch.spaces) {
+      put(further, row_of(source, sequences, row));
+    }
   }
   return batch;
 }
@@ -82,18 +95,31 @@ std::vector<std::int32_t> sample_tokens(std::int64_t count, std::int64_t vocab_s
 }
 
 std::vector<double> sample_logits(const Config& config, const std::filesystem::path& checkpoint,
-                                  const std::vector<std::int32_t>& token, std::int64_t sequences) {
-  return sample_logits(config, CheckpointReader(checkpoint), token, sequences);
+                                  const std::vector<std::int32_t>& token, std::int64_t sequences,
+                                  const std::vector<std::int32_t>& source) {
+  return sample_logits(config, CheckpointReader(checkpoint), token, sequences, source);
+}
+
+std::vector<std::int32_t> sample_source(const std::vector<std::int32_t>& token, std::int64_t sequences) {
+  std::vector<std::int32_t> source;
+  for (std::int64_t row = 0; row < sequences; ++row) {
+    const std::span<const std::int32_t> own = row_of(token, sequences, row);
+    source.insert(source.end(), own.rbegin(), own.rend());
+  }
+  return source;
 }
 
 std::vector<double> sample_logits(const Config& config, const CheckpointReader& reader,
-                                  const std::vector<std::int32_t>& token, std::int64_t sequences) {
+                                  const std::vector<std::int32_t>& token, std::int64_t sequences,
+                                  const std::vector<std::int32_t>& source) {
   const std::int64_t positions = static_cast<std::int64_t>(token.size()) / sequences;
   std::vector<float> rows;
   run_threads(1, [&](Communicator& communicator) {
     OneRankModel model(config, reader, positions, 1, communicator);
     StepSums none;
-    Tensor x = model.forward(batch_of(token, sequences), model.head(), none);  // all but the head
+    const HostBatch batch = batch_of(token, source.empty() ? sample_source(token, sequences) : source, sequences,
+                                     spaces_of(model.settings()));
+    Tensor x = model.forward(batch, model.head(), none);  // all but the head
     if (x.dtype() != DType::f32) {
       const Tensor wide = model.device().empty(DType::f32, x.shape());
       model.stream().cast(wide, x);

@@ -16,11 +16,16 @@ std::vector<std::int32_t> sample_tokens(std::int64_t count, std::int64_t vocab_s
 
 // token: [sequences, positions] ids. Returns [sequences * positions, V]: the blocks as training computes them without
 // dropout, in the configuration's type; the final norm and the output matrix in fp64, by their definition.
-// Plugins of the configuration have no part in it. Errors: as those of load_weights.
+// Plugins of the configuration have no part in it. source: [sequences, n], of every further token space of the model;
+// empty: each sequence's own ids backwards. Errors: as those of load_weights.
 std::vector<double> sample_logits(const Config& config, const CheckpointReader& reader,
-                                  const std::vector<std::int32_t>& token, std::int64_t sequences);
+                                  const std::vector<std::int32_t>& token, std::int64_t sequences,
+                                  const std::vector<std::int32_t>& source = {});
 std::vector<double> sample_logits(const Config& config, const std::filesystem::path& checkpoint,
-                                  const std::vector<std::int32_t>& token, std::int64_t sequences);
+                                  const std::vector<std::int32_t>& token, std::int64_t sequences,
+                                  const std::vector<std::int32_t>& source = {});
+// What `source` is where nobody gives it.
+std::vector<std::int32_t> sample_source(const std::vector<std::int32_t>& token, std::int64_t sequences);
 
 struct Logits {
   std::string by;  // who computed them, for messages

@@ -26,6 +26,8 @@ std::string some_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(first, ", "), more);
 }
 
+using Copies = std::vector<std::pair<std::string, std::string>>;
+
 // What of the source is which of ours, each element once.
 class Matching {
  public:
@@ -40,7 +42,11 @@ class Matching {
                        : !packed.empty() && weights_.find(packed + "_blocks") != nullptr ? ExpertForm::mxfp4
                                                                                          : ExpertForm::each;
     receipt_.places = tensor_places(family, settings, receipt_.experts);
+    of_blocks_ = !family.mtp.empty();
     for (const auto& [of, copy] : mtp_copies(family, settings)) {
+      copies_[copy] = of;
+    }
+    for (const auto& [of, copy] : family.copies ? family.copies(settings) : Copies()) {
       copies_[copy] = of;
     }
     for (const TensorPlace& place : receipt_.places) {
@@ -97,8 +103,9 @@ class Matching {
         if (repeats(name, copy->second)) {
           receipt_.repeated.push_back(name);
         } else {
-          misfits_.insert(
-              fmt::format("{} is not {}: the blocks of multi-token prediction have no other here", name, copy->second));
+          misfits_.insert(fmt::format("{} is not {}: {}", name, copy->second,
+                                      of_blocks_ ? "the blocks of multi-token prediction have no other here"
+                                                 : "this model has one tensor for both"));
         }
       } else if (std::none_of(receipt_.places.begin(), receipt_.places.end(),
                               [&](const TensorPlace& place) { return place.theirs == name; })) {
@@ -156,6 +163,7 @@ class Matching {
   Receipt receipt_;
   std::map<std::string, std::int64_t> used_;   // elements
   std::map<std::string, std::string> copies_;  // of which tensor of theirs
+  bool of_blocks_ = false;                     // that copies are of
   std::set<std::string> misfits_, missing_;
   std::vector<std::string> unused_;
 };

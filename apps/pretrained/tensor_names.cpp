@@ -175,6 +175,13 @@ std::vector<TensorPlace> tensor_places(const Family& family, const Settings& set
   std::vector<TensorPlace> places;
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
+      if (family.theirs) {
+        places.push_back({.ours = spec.name,
+                          .shape = sizes_of(spec.global),
+                          .theirs = family.theirs(settings, spec.name),
+                          .sizes = sizes_of(spec.global)});
+        continue;
+      }
       const std::string name = as_further_layer(family, settings, spec.name);
       const ExpertName expert = expert_name(name);
       if (family.names == MoeNames::gpt_oss && expert.expert >= 0) {

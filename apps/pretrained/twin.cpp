@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "apps/pretrained/plugin_families.h"
+#include "core/arch/decoder.h"
 #include "core/arch/links.h"
 #include "core/arch/rotary.h"
 #include "core/base/json.h"
@@ -17,12 +19,12 @@ namespace orthant {
 namespace {
 
 // As `family` says it.
-Twin as_family(const Config& config, const Family& family) {
+Twin as_family(const Config& config, const FamilyPtr& family) {
   ConfigLink writing(config);
-  family.state(writing);
-  Twin twin{.family = &family, .config = {}, .reasons = writing.unsaid()};
-  twin.config["model_type"] = family.model_type;
-  twin.config["architectures"] = {family.architecture};
+  family->state(writing);
+  Twin twin{.family = family, .config = {}, .reasons = writing.unsaid()};
+  twin.config["model_type"] = family->model_type;
+  twin.config["architectures"] = {family->architecture};
   twin.config.update(writing.written());
   if (!twin.reasons.empty()) {
     twin.family = nullptr;
@@ -44,7 +46,7 @@ Config with_value(Config config, const std::string& title, const std::string& ke
 
 // The first family that says it; none: without a family.
 Twin first_of_all(const Config& config) {
-  for (const Family& family : families()) {
+  for (const FamilyPtr& family : families_of(config.settings.model.kind, *config.settings.catalogue)) {
     Twin twin = as_family(config, family);
     if (twin.family != nullptr) {
       return twin;
@@ -56,6 +58,9 @@ Twin first_of_all(const Config& config) {
 // As above, of the model with other weights that compute the same.
 Twin by_other_weights(const Config& config) {
   const Settings& s = config.settings;
+  if (s.model.kind != decoder_kind) {
+    return {};
+  }
   const bool scaled = routed_in(links_of(s)) > 0 && s.moe.weight_scale != 1;
   const auto keys = read_keys<MultiHeadKeys>(s.model.own);
   const bool half_biased = s.model.attention == "multi_head" && keys.biases && !keys.output_bias;
@@ -93,21 +98,18 @@ ConfigLink::Theirs own_config(const Config& config) {
   return json;
 }
 
-OurKeys keys_in(const ConfigLink::Theirs& source, const Family& family, const Origin& origin,
-                const std::string& where) {
+// Whether the model is the one that the family reads there. A key that this does not state has its default there.
+bool still_is(const Config& config, const ConfigLink::Theirs& source, const Family& family, const Origin& origin,
+              const std::string& where) {
   ConfigLink reading(source);
   family.state(reading);
-  return reading.read(where, origin.passed_over);
-}
-
-// Whether the model is the one of these keys. One that they do not state has its default there.
-bool still_is(const Config& config, const OurKeys& keys) {
+  const OurKeys keys = reading.read(where, origin.passed_over);
   const std::map<std::string, std::string> stated(keys.begin(), keys.end());
   const std::vector<CoreKey> all = declared_keys(*config.settings.catalogue);
   return std::all_of(all.begin(), all.end(), [&](const CoreKey& key) {
     const auto found = stated.find(key.table + "." + key.spec.name);
     const std::string was = found != stated.end() ? found->second : toml_text(key.spec.default_value);
-    return !of_forward_pass(key, config.settings) ||
+    return !of_forward_pass(key, config.settings) || reading.ours_besides().contains(key.table + "." + key.spec.name) ||
            toml_text(config.table(key.table).entries().at(key.spec.name).value) == was;
   });
 }
@@ -139,17 +141,25 @@ void put_special_ids(const SpecialTokens& special, ConfigLink::Theirs& json) {
 
 Twin twin_of(const Config& config, const Origin* origin) {
   if (origin != nullptr) {
-    const Family* family = find_family(origin->model_type);
+    const FamilyPtr family = find_family(origin->model_type, *config.settings.catalogue);
     require(family != nullptr, "'{}' names the family \"{}\", which is not known here", origin->folder.string(),
             origin->model_type);
-    return as_family(config, *family);
+    return as_family(config, family);
   }
   for (Twin twin : {first_of_all(config), by_other_weights(config)}) {
     if (twin.family != nullptr) {
       return twin;
     }
   }
-  return as_family(config, *find_family(routed_in(links_of(config.settings)) > 0 ? "mixtral" : "mistral"));
+  const std::vector<FamilyPtr> all = families_of(config.settings.model.kind, *config.settings.catalogue);
+  if (config.settings.model.kind != decoder_kind) {
+    return all.empty() ? Twin{.family = {},
+                              .config = {},
+                              .reasons = {fmt::format("model.kind = \"{}\"", config.settings.model.kind)}}
+                       : as_family(config, all.front());
+  }
+  const char* const nearest = routed_in(links_of(config.settings)) > 0 ? "mixtral" : "mistral";
+  return as_family(config, find_family(nearest, *config.settings.catalogue));
 }
 
 ExpertForm form_of(const Twin& twin, const Origin* origin) {
@@ -179,7 +189,7 @@ std::string config_json(const Config& config, const Twin& twin, const Origin* or
     const bool longer = !positions_stay(config.settings) && source.contains(positions) &&
                         source.at(positions).is_number_integer() &&
                         source.at(positions).get<std::int64_t>() < written.trained_with;
-    if (twin.family != nullptr && still_is(config, keys_in(source, *twin.family, *origin, where))) {
+    if (twin.family != nullptr && still_is(config, source, *twin.family, *origin, where)) {
       if (written.types_kept && !quantised && !longer &&
           (depths == 0 || source.value(twin.family->mtp, std::int64_t{0}) == depths)) {
         return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
@@ -199,7 +209,9 @@ std::string config_json(const Config& config, const Twin& twin, const Origin* or
   if (depths > 0) {
     json[twin.family->mtp] = depths;
   }
-  json.emplace(positions, config.settings.data.sequence_length);
+  if (config.settings.model.kind == decoder_kind) {
+    json.emplace(positions, config.settings.data.sequence_length);
+  }
   put_special_ids(written.special, json);
   if (!json.contains("dtype")) {
     json.emplace("torch_dtype", written.dtype == DType::bf16 ? "bfloat16" : "float32");

@@ -11,7 +11,7 @@
 namespace orthant {
 
 struct Twin {
-  const Family* family = nullptr;    // null: there is none
+  FamilyPtr family;                  // null: there is none
   ConfigLink::Theirs config;         // as the family says it
   std::vector<std::string> reasons;  // why there is none, a line each
   // Where no family says the model as it stands, and one says it so: what the last matrix of each routed expert is

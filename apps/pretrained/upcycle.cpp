@@ -7,8 +7,9 @@
 
 #include "apps/pretrained/new_run.h"
 #include "apps/pretrained/opened_model.h"
+#include "apps/pretrained/plugin_families.h"
 #include "apps/pretrained/sample_logits.h"
-#include "core/arch/decoder.h"
+#include "core/arch/links.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/value_text.h"
 #include "core/layers/parameter_store.h"
@@ -68,6 +69,9 @@ OurKeys keys_of(const UpcycleOptions& o, const Config& dense) {
   if (o.granularity > 1) {
     keys.emplace_back("moe.weight_scale", toml_text(Value(static_cast<double>(o.granularity))));
   }
+  for (auto& key : plugin_table(dense)) {
+    keys.push_back(std::move(key));
+  }
   return keys;
 }
 
@@ -81,9 +85,11 @@ class Tensors {
     for (const Link& link : links_of(mixture_)) {
       for (const LayerSpecs& layer : link.parameters) {
         for (const ParamSpec& spec : layer.params) {
-          tensors.push_back({spec.name, spec.global, [this, spec, block = link.block](float* out) {
+          // The router stands where the dense block has its FFN.
+          const std::string stem = link.router.substr(0, link.router.rfind('.'));
+          tensors.push_back({spec.name, spec.global, [this, spec, stem](float* out) {
                                if (spec.expert.has_value()) {
-                                 expert(spec, block, out);
+                                 expert(spec, stem, out);
                                } else if (spec.region == Region::router) {
                                  router(spec, out);
                                } else {
@@ -106,14 +112,11 @@ class Tensors {
     }
   }
 
-  void expert(const ParamSpec& spec, int block, float* out) const {
+  void expert(const ParamSpec& spec, const std::string& stem, float* out) const {
     const std::int64_t slice = *spec.expert % options_.granularity;
     const bool down = spec.name.ends_with(".w2.weight");
     const bool gate = spec.name.ends_with(".w1.weight") && is_gated(mixture_.model.activation);
-    const std::string name = fmt::format("{}.mlp.{}.weight", block_stem(block),
-                                         down   ? "down_proj"
-                                         : gate ? "gate_proj"
-                                                : "up_proj");
+    const std::string name = fmt::format("{}.mlp.{}.weight", stem, down ? "down_proj" : gate ? "gate_proj" : "up_proj");
     read(name, spec.global, down ? 0 : slice * spec.global[0], down ? slice * spec.global[1] : 0, out);
     if (options_.noise > 0) {
       disturb(spec, out);
@@ -162,13 +165,20 @@ double check_logits(const OpenedModel& dense, const Config& mixture, const fs::p
 UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   NewRun run(options.output);
   const OpenedModel source(options.source, "upcycle", {}, plugin_keys, plugin_kinds);
-  require_decoder(source.config().settings, "upcycle");
   check(options, source.config().settings);
   const Config mixture =
       run.configure(keys_of(options, source.config()),
                     fmt::format("A mixture of {} experts of the dense model {}, written by orthant upcycle.",
                                 options.experts, options.source.filename().string()),
                     plugin_keys, plugin_kinds);
+  const std::vector<Link> links = links_of(mixture.settings);
+  for (const Link* link : routed_links(links)) {
+    const std::string ffn = link->router.substr(0, link->router.rfind('.')) + ".mlp.up_proj.weight";
+    if (!source.reader().has(ffn)) {
+      throw ConfigError(fmt::format("model.kind = \"{}\": it has no \"{}\", which experts could be copies of",
+                                    mixture.settings.model.kind, ffn));
+    }
+  }
   run.copy_tokenizer(source.tokenizer(), source.text_rules());
   run.write_weights(mixture, Tensors(options, source, mixture.settings).all());
   const std::int64_t all = elements_of(mixture.settings), routed = elements_of(mixture.settings, Counted::routed);

@@ -32,7 +32,7 @@ std::string run_config(const std::string& run) {
 
 // The run's settings with those of a row. Nothing is read from the data, which may be gone.
 Config config_of(const RouteOptions& options, const Question& q) {
-  ConfigArguments arguments{run_config(options.run), {"data.source=\"synthetic\""}};
+  ConfigArguments arguments{run_config(options.run), {"data.source=\"none\""}};
   auto& sets = arguments.overrides;
   if (!q.router.empty()) {
     sets.push_back(fmt::format("moe.router=\"{}\"", q.router));

@@ -169,8 +169,9 @@ cost::Machine read_machine(const std::string& file, cost::Practice& practice) {
   const std::filesystem::path beside = std::filesystem::path(file).parent_path() / "factors.toml";
   const cost::FactorFile factors =
       std::filesystem::exists(beside) ? cost::load_factors(beside.string()) : cost::FactorFile{};
-  practice = factors.practice;
-  return cost::load_machine(file, factors);
+  cost::Machine machine = cost::load_machine(file, factors);
+  practice = machine.practice.value_or(factors.practice);
+  return machine;
 }
 
 std::vector<std::string> alone(const Config& config) {

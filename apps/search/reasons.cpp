@@ -64,6 +64,7 @@ std::vector<std::pair<std::string, double>> parts_of(const cost::StepTime& time)
           {"uneven routing", time.uneven},
           {"gradients", time.gradients},
           {"update", time.update},
+          {"shared cores", time.shared},
           {"host", time.host}};
 }
 

@@ -32,7 +32,11 @@ std::vector<std::uint8_t> distinct_orders(const Problem& problem, Candidate key)
   return orders;
 }
 
-constexpr double rounding = 1 - 1e-9;
+// Ranks that share cores are slower for it, or faster by no more than `together`.
+double at_most(const cost::Machine& machine) {
+  constexpr double rounding = 1 - 1e-9;
+  return machine.cores.count > 0 ? rounding / std::max(1.0, machine.cores.together) : rounding;
+}
 
 double micro_batches_of(const Problem& problem, const Candidate& node) {
   return problem.base.global_batch / node.data / static_cast<double>(node.micro_batch);
@@ -264,7 +268,7 @@ double NodeBounds::seconds(const Candidate& node, const Places& places) {
   const double work =
       dense_ * (times.dense_forward + times.dense_backward) + routed_ * (times.routed_forward + times.routed_backward);
   // The stage that works longest has its share of the blocks at least.
-  return rounding * (micro_batches_of(problem_, node) * work / node.pipeline + problem_.practice.step);
+  return at_most(problem_.machine) * (micro_batches_of(problem_, node) * work / node.pipeline + problem_.practice.step);
 }
 
 // As step_bound(): a stage begins behind the first pieces of those before it, and they end behind it.
@@ -278,7 +282,7 @@ double NodeBounds::seconds(const Candidate& leaf) {
     longest = std::max(longest, around + count * (stage.dense * dense + stage.routed * routed));
     around += stage.first_dense * dense + stage.first_routed * routed;
   }
-  return rounding * (longest + problem_.practice.step);
+  return at_most(problem_.machine) * (longest + problem_.practice.step);
 }
 
 const std::vector<NodeBounds::StageBlocks>& NodeBounds::blocks_of(int pipeline, int chunks) {

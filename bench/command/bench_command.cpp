@@ -194,6 +194,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   add_study_command(*bench, exit_code);
   add_bench_compare(*bench, exit_code);
   add_hindcast_command(*bench, exit_code);
+  add_machine_command(*bench, exit_code);
+  add_tables_command(*bench, exit_code);
   CLI::App* command = bench->add_subcommand("step", "Whole training steps of one rank");
   auto arguments = add_config_arguments(*command);
   auto options = std::make_shared<BenchOptions>();

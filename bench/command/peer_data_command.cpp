@@ -144,6 +144,11 @@ void peer_data(const ConfigArguments& arguments, const PeerDataOptions& options)
         "data.source: the settings that are written do not tell of pairs of answers and their loss; give "
         "a configuration with another source");
   }
+  if (spaces_of(config.settings).size() > 1) {
+    throw SettingError("model.kind", fmt::format("[model] kind: peer data are tokens of one space, and \"{}\" reads "
+                                                 "several\ngive a configuration of another kind",
+                                                 config.settings.model.kind));
+  }
   check_output(options.output);
   if (!config.settings.batch.grow_to.empty()) {
     throw SettingError("batch.grow_to",

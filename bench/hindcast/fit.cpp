@@ -36,7 +36,8 @@ std::vector<Parameter> parameters_of(cost::FactorFile& factors) {
   return list;
 }
 
-// Gaussian elimination with pivots. `a` is square, and positive on its diagonal.
+}  // namespace
+
 std::vector<double> solved(std::vector<std::vector<double>> a, std::vector<double> b) {
   const std::size_t n = b.size();
   for (std::size_t column = 0; column < n; ++column) {
@@ -62,8 +63,6 @@ std::vector<double> solved(std::vector<std::vector<double>> a, std::vector<doubl
   }
   return b;
 }
-
-}  // namespace
 
 cost::Machine with_factors(cost::Machine machine, const cost::FactorFile& factors) {
   if (const auto found = factors.generations.find(machine.generation); found != factors.generations.end()) {

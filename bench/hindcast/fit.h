@@ -39,4 +39,7 @@ cost::FactorFile fitted(const std::vector<const Prepared*>& rows, const Machines
 // `machine` with the factors of a fit.
 cost::Machine with_factors(cost::Machine machine, const cost::FactorFile& factors);
 
+// x of a x = b, by Gaussian elimination with pivots. REQUIRES: `a` is square, and positive on its diagonal.
+std::vector<double> solved(std::vector<std::vector<double>> a, std::vector<double> b);
+
 }  // namespace orthant::hindcast

@@ -130,6 +130,12 @@ bool is_mtp(const std::string& name) {
   return name.starts_with("mtp.") || name.starts_with(std::string(gate_state_prefix) + "mtp.");
 }
 
+bool may_begin_anew(const Settings& settings, const std::string& name) {
+  const KeyValues& train = kind_values(settings, "train");
+  const auto anew = train.find("anew");
+  return anew != train.end() && matches_any(std::get<std::vector<std::string>>(anew->second), name);
+}
+
 void leave_out_mtp(Settings& settings) {
   if (settings.model.mtp_depth == 0) {
     return;

@@ -39,6 +39,9 @@ void set_rates(std::vector<LayerSpecs>& table, const OptimizerSettings& optimize
 // their parameters any more.
 void leave_out_mtp(Settings& settings);
 bool is_mtp(const std::string& name);  // of a parameter or a gate's state
+// train.anew: whether a parameter begins anew where the checkpoint of train.from has none of its name and shape, and is
+// left behind where the model has none.
+bool may_begin_anew(const Settings& settings, const std::string& name);
 
 // Sets ParamSpec::frozen of all.
 void freeze(std::vector<LayerSpecs>& table, const Settings& settings);

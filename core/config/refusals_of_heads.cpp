@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/arch/decoder.h"
 #include "core/config/rules.h"
 
 namespace orthant {
@@ -16,7 +17,8 @@ std::vector<Refusal> refusals_of_heads(const Settings& s) {
       fmt::format("[model] heads: {} does not divide d_model {}", m.heads, m.d_model),
       fmt::format("write {} heads, or a d_model that is a multiple of {}", divisors_near(m.d_model, m.heads), m.heads));
   const std::int64_t head_dim = m.head_dim.or_else(m.d_model / m.heads);
-  const bool turns = heads_divide && m.positions == Positions::rotary;
+  // Another kind says itself what its heads are.
+  const bool turns = heads_divide && m.positions == Positions::rotary && m.kind == decoder_kind;
   refusals.expect(!turns || written > 0 || head_dim % 2 == 0, {"model.heads", "model.d_model", "model.positions"},
                   fmt::format("[model] heads: rotary positions turn pairs, but a head has {} / {} = {} dimensions",
                               m.d_model, m.heads, head_dim),

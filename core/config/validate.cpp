@@ -157,14 +157,15 @@ void check_values(const Config& config, const std::vector<CoreKey>& keys, Rules&
   }
 }
 
-// A configuration that a run keeps has the whole table, and commands that read it put "synthetic" for its data.
+// A configuration that a run keeps has the whole table, and commands that read it put "none" for its data.
 void check_preference(const Config& config, const std::vector<CoreKey>& keys, Rules& rules) {
   const Settings& s = config.settings;
   const bool asked = std::any_of(keys.begin(), keys.end(), [&](const CoreKey& key) {
     return key.table == "preference" &&
            config.table(key.table).entries().at(key.spec.name).value != key.spec.default_value;
   });
-  rules.expect(!asked || s.data.source == "synthetic" || s.data.source == "pairs", {"data.source"},
+  const bool fits = s.data.source == "synthetic" || s.data.source == "none" || s.data.source == "pairs";
+  rules.expect(!asked || fits, {"data.source"},
                fmt::format("[data] source: [preference] compares pairs of answers, and \"{}\" has none", s.data.source),
                "write source = \"pairs\", or leave out [preference]");
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/arch/decoder.h"
 #include "core/config/refusals_of_heads.h"
 #include "core/config/validate_rope.h"
 #include "router/rules/gate.h"
@@ -150,10 +151,11 @@ void check_moe(const Config& config, Rules& rules) {
   if (s.catalogue->has<Gate>(m.router)) {
     check_gate(gate_of(s), s, rules);
   }
-  rules.expect(m.every <= s.model.layers, {"moe.every", "model.layers"},
+  const bool other = s.model.kind != decoder_kind;  // which says itself where its blocks have experts
+  rules.expect(other || m.every <= s.model.layers, {"moe.every", "model.layers"},
                fmt::format("[moe] every: no block of {} would have experts with every = {}", s.model.layers, m.every),
                fmt::format("write an integer from 1 to {}, or experts = 0", s.model.layers));
-  rules.expect(m.every > s.model.layers || m.first_dense < s.model.layers / m.every * m.every,
+  rules.expect(other || m.every > s.model.layers || m.first_dense < s.model.layers / m.every * m.every,
                {"moe.first_dense", "moe.every", "model.layers"},
                fmt::format("[moe] first_dense: no block of {} would have experts with first_dense = {} and every = {}",
                            s.model.layers, m.first_dense, m.every),

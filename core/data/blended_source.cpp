@@ -68,7 +68,7 @@ std::int64_t BlendedSource::vocabulary() const {
 Sequence BlendedSource::training(std::int64_t i) const {
   const BlendOrder::Turn turn = order_(i);
   const Sequences& part = *parts_[turn.part];
-  return part.training(number_in_epoch(seed_, turn.number, part.training_sequences()));
+  return part.in_epoch(number_in_epoch(seed_, turn.number, part.training_sequences()));
 }
 
 std::int64_t BlendedSource::validation_sequences() const {

@@ -1,6 +1,7 @@
 #include "core/data/data_tokenizer.h"
 
 #include <orthant/error.h>
+#include <orthant/text_tokens.h>
 
 namespace orthant {
 
@@ -31,6 +32,24 @@ void require_files(const DataSettings& data) {
   if (data.path.empty()) {
     throw ConfigError("data.path: name at least one file, or use data.source = \"synthetic\"");
   }
+}
+
+namespace {
+
+class OfTokenizer final : public TextTokens {
+ public:
+  explicit OfTokenizer(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  std::vector<std::int32_t> encode(std::string_view text) const override { return tokenizer_->encode(text); }
+  std::int64_t vocabulary() const override { return tokenizer_->vocabulary(); }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+}  // namespace
+
+std::shared_ptr<const TextTokens> text_tokens(const Settings& settings) {
+  return std::make_shared<OfTokenizer>(tokenizer_of(settings.data));
 }
 
 }  // namespace orthant

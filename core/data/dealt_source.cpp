@@ -22,14 +22,28 @@ DealtSource::DealtSource(std::unique_ptr<Sequences> sequences, ValidationSets se
 
 HostBatch DealtSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
   check_range("training", first, count, sequences_of_step(batch_, step));
-  const std::int64_t begin = sequences_before(batch_, step) + first;
+  const std::vector<EpochSequence> rows = rows_of(step, first, count);
+  sequences_->expect(rows);
+  // The next step's too, while this one trains.
+  if (first + count <= sequences_of_step(batch_, step + 1)) {
+    sequences_->expect(rows_of(step + 1, first, count));
+  }
   HostBatch batch = padding_batch(first, count, spaces_);
-  const std::optional<std::int64_t> epoch = sequences_->training_sequences();
   for (std::int64_t row = 0; row < count; ++row) {
-    const std::int64_t number = number_in_epoch(seed_, begin + row, epoch);
-    put_sequence(batch, row, sequences_->training(number), vocabulary_, {sequences_->name(), "training", number});
+    const EpochSequence& of = rows[static_cast<std::size_t>(row)];
+    put_sequence(batch, row, sequences_->in_epoch(of), vocabulary_, {sequences_->name(), "training", of.number});
   }
   return batch;
+}
+
+std::vector<EpochSequence> DealtSource::rows_of(std::int64_t step, std::int64_t first, std::int64_t count) const {
+  const std::int64_t begin = sequences_before(batch_, step) + first;
+  const std::optional<std::int64_t> epoch = sequences_->training_sequences();
+  std::vector<EpochSequence> rows;
+  for (std::int64_t row = 0; row < count; ++row) {
+    rows.push_back(number_in_epoch(seed_, begin + row, epoch));
+  }
+  return rows;
 }
 
 HostBatch DealtSource::validation(std::int64_t first, std::int64_t count) const {

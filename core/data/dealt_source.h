@@ -28,6 +28,8 @@ class DealtSource final : public BatchSource {
   std::optional<DataSize> size() const override { return size_of(*sequences_); }
 
  private:
+  std::vector<EpochSequence> rows_of(std::int64_t step, std::int64_t first, std::int64_t count) const;
+
   std::unique_ptr<Sequences> sequences_;
   ValidationSets sets_;
   std::uint64_t seed_;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/arch/links.h"
 #include "core/data/binary_files.h"
 #include "core/data/blended_source.h"
 #include "core/data/chat_sources.h"
@@ -138,6 +139,22 @@ class SyntheticKind final : public Source {
   }
 };
 
+// For commands that read a model and no data: of the token spaces of any model.
+constexpr const char* no_source = "none";
+class NoSource final : public Source {
+ public:
+  std::unique_ptr<Sequences> open(const Settings&) const override {
+    throw SettingError("data.source", "[data] source: \"none\" is for commands that read no data\nname another one");
+  }
+  std::vector<std::string> spaces(const Settings& settings) const override {
+    std::vector<std::string> names;
+    for (const Space& space : settings.data.source == no_source ? spaces_of(settings) : std::vector<Space>()) {
+      names.push_back(space.name);
+    }
+    return names;
+  }
+};
+
 std::unique_ptr<BatchSource> dealt(std::unique_ptr<Sequences> sequences, ValidationSets sets,
                                    const Settings& settings) {
   require_vocabulary(settings, sequences->name(), sequences->vocabulary());
@@ -166,6 +183,7 @@ void add_sources(Catalogue& catalogue) {
   catalogue.add<Source>("tokens", "Token files.", std::make_shared<TokenSource>());
   add_chat_sources(catalogue);
   catalogue.add<Source>("synthetic", "A Markov chain of known entropy.", std::make_shared<SyntheticKind>());
+  catalogue.add<Source>(no_source, "No data, for commands that read none.", std::make_shared<NoSource>());
 }
 
 std::unique_ptr<BatchSource> make_batch_source(std::unique_ptr<Sequences> sequences, const Settings& settings) {

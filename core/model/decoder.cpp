@@ -9,8 +9,24 @@
 namespace orthant {
 namespace {
 
+// Of models of all kinds.
+struct StartKeys {
+  std::vector<std::string> anew;
+  static const Keys<StartKeys>& keys() {
+    static const auto all =
+        Keys<StartKeys>()
+            .add("anew", &StartKeys::anew,
+                 "from: parameters, by name as in freeze, that begin anew where it has none of their name and shape, "
+                 "and that stay behind where the model has none: a new head.")
+            .in("train")
+            .after("from");
+    return all;
+  }
+};
+
 class Decoder final : public ModelKind {
  public:
+  std::vector<KindKey> keys() const override { return StartKeys::keys().declared(); }
   std::vector<Link> links(const Settings& settings) const override { return decoder_links(settings); }
 
   std::unique_ptr<Layer> make(const Link& link, const Parameters& parameters, Plan& plan) const override {

@@ -219,9 +219,9 @@ class Pairs final : public Objective {
 std::vector<Refusal> Pairs::refusals(const Settings& s) const {
   const PreferenceKeys p = preference_of(s);
   Refusals refusals;
-  // A configuration that a run keeps may name the objective, and commands that read it put "synthetic" for its data.
+  // A configuration that a run keeps may name the objective, and commands that read it put "none" for its data.
   refusals.expect(
-      implied(s) || s.data.source == "synthetic", {"train.objective", "data.source"},
+      implied(s) || s.data.source == "synthetic" || s.data.source == "none", {"train.objective", "data.source"},
       fmt::format("[train] objective: \"pairs\" compares pairs of answers, and data.source = \"{}\" has none",
                   s.data.source),
       "write source = \"pairs\", or leave objective out");

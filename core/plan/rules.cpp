@@ -76,9 +76,11 @@ std::vector<Range> Plan::positions(Region region, int rank, int space) const {
     }
     const std::int64_t parts = spec.zigzag ? 2 * std::int64_t{spec.size} : spec.size;
     if (held % parts != 0) {
-      throw LayoutError(fmt::format("{} of a sequence {} divide into {} parts for the {} ranks of axis '{}'",
-                                    counted(held, "position"), do_not(held), parts, spec.size, spec.name),
-                        spec.name, Dim::position);
+      const std::string refused = fmt::format("{} of a sequence {} divide into {} parts for the {} ranks of axis '{}'",
+                                              counted(held, "position"), do_not(held), parts, spec.size, spec.name);
+      const Space& of = spaces_.at(static_cast<std::size_t>(space));
+      throw space == 0 ? LayoutError(refused, spec.name, Dim::position)
+                       : LayoutError(fmt::format("{}, in the token space '{}'", refused, of.name), spec.name, {});
     }
     const std::int64_t own = mesh_.coordinate(axis, rank);
     std::vector<std::int64_t> wanted = {own};

@@ -106,6 +106,10 @@ void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& p
       if (what == Loaded::weights && (is_adapter(p.spec.name) || is_mtp(p.spec.name)) && !reader.has(meta.name)) {
         continue;  // a new one keeps its initial values
       }
+      if (what == Loaded::weights && may_begin_anew(plan.settings(), p.spec.name) &&
+          !(reader.has(meta.name) && reader.info(meta.name).shape == meta.global)) {
+        continue;
+      }
       require(reader.has(meta.name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
               reader.step(), meta.name);
       const CheckpointReader::TensorInfo info = reader.info(meta.name);

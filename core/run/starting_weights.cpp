@@ -101,7 +101,8 @@ fs::path starting_checkpoint(const fs::path& from, const char* key) {
 
 namespace {
 
-// Adapters and depths of multi-token prediction that the checkpoint has not, and such depths that the model has not.
+// Adapters and depths of multi-token prediction that the checkpoint has not, such depths that the model has not, and
+// what begins anew.
 enum class Beside { allowed, refused };
 
 Differences differences_of(const CheckpointReader& reader, const Settings& settings, Beside beside) {
@@ -111,11 +112,13 @@ Differences differences_of(const CheckpointReader& reader, const Settings& setti
     for (const ParamSpec& spec : layer.params) {
       known.insert(spec.name);
       if (!reader.has(spec.name)) {
-        if ((is_adapter(spec.name) || is_mtp(spec.name)) && beside == Beside::allowed) {
+        if (beside == Beside::allowed &&
+            (is_adapter(spec.name) || is_mtp(spec.name) || may_begin_anew(settings, spec.name))) {
           continue;
         }
         differences.add(fmt::format("it has no '{}'", spec.name));
-      } else if (const Shape shape = reader.info(spec.name).shape; shape != spec.global) {
+      } else if (const Shape shape = reader.info(spec.name).shape;
+                 shape != spec.global && !(beside == Beside::allowed && may_begin_anew(settings, spec.name))) {
         differences.add(fmt::format("'{}' is {} there and {} here", spec.name, shape, spec.global));
       }
     }
@@ -127,7 +130,7 @@ Differences differences_of(const CheckpointReader& reader, const Settings& setti
     }
   }
   for (const std::string& name : reader.names()) {
-    if (is_mtp(name) && beside == Beside::allowed) {
+    if (beside == Beside::allowed && (is_mtp(name) || may_begin_anew(settings, name))) {
       continue;
     }
     if ((is_parameter_name(name) || name.starts_with(gate_state_prefix)) && !known.contains(name)) {

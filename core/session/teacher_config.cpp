@@ -21,7 +21,7 @@ Config teacher_config(const Config& student) {
                                                   named.key, file.string(), hint_of_published(named.folder)));
   }
   Config teacher = load_config(file.string(),
-                               {"data.source=\"synthetic\"", "train.objective=\"\"", "data.tokenizer=\"bytes\"",
+                               {"data.source=\"none\"", "train.objective=\"\"", "data.tokenizer=\"bytes\"",
                                 "run.graphs=false", fmt::format("data.sequence_length={}", ours.data.sequence_length),
                                 fmt::format("batch.sequences={}", ours.batch.sequences),
                                 fmt::format("batch.micro_batch={}", ours.batch.micro_batch.written()),

@@ -121,7 +121,7 @@ class Bridge final : public Layer {
   std::unique_ptr<Layer> embedding_;
 };
 
-class DecoderBlock final : public Layer {
+class DecoderBlock final : public Layer, public GrowingBlock {
  public:
   DecoderBlock(const Link& link, const Parameters& parameters, Plan& plan)
       : stem_(decoder_stem(link.block - static_cast<int>(encoder_layers(plan.settings())))),
@@ -152,11 +152,22 @@ class DecoderBlock final : public Layer {
     return {dmemory, dy};
   }
 
+  CrossAttention::Kept keep(const StepContext& source, const Tensor& memory) const override {
+    return to_source_.keep(source, memory);
+  }
+  Tensor step(const StepContext& ctx, const Tensor& x, const std::vector<KeptRows>& rows,
+              const std::vector<CrossAttention::Run>& runs) const override {
+    Saved unused;
+    const Tensor y = self_.leave(ctx, attention_->step(ctx, self_.enter(ctx, x, unused), rows), x);
+    const Tensor z = cross_.leave(ctx, to_source_.step(ctx, cross_.enter(ctx, y, unused), runs), y);
+    return last_.leave(ctx, ffn_->forward(ctx, last_.enter(ctx, z, unused), unused), z);
+  }
+
  private:
   std::string stem_;
   bool is_last_;
   Branch self_, cross_, last_;
-  std::unique_ptr<PartLayer> attention_;
+  std::unique_ptr<RelativeAttention> attention_;
   CrossAttention to_source_;
   std::unique_ptr<PartLayer> ffn_;
 };
@@ -173,6 +184,9 @@ std::unique_ptr<Layer> make_bridge(std::unique_ptr<Layer> embedding, const Param
   return std::make_unique<Bridge>(std::move(embedding), parameters, plan);
 }
 std::unique_ptr<Layer> make_decoder_block(const Link& link, const Parameters& parameters, Plan& plan) {
+  return std::make_unique<DecoderBlock>(link, parameters, plan);
+}
+std::unique_ptr<GrowingBlock> make_growing_block(const Link& link, const Parameters& parameters, Plan& plan) {
   return std::make_unique<DecoderBlock>(link, parameters, plan);
 }
 

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <orthant/model.h>
+
+#include "cross_attention.h"
+#include "relative_scores.h"
 
 namespace orthant::encoder_decoder {
 
@@ -15,5 +19,17 @@ std::unique_ptr<Layer> make_encoder_block(const Link& link, const Parameters& pa
 std::unique_ptr<Layer> make_bridge(std::unique_ptr<Layer> embedding, const Parameters& parameters, Plan& plan);
 // {memory, x} -> {memory, x}, the last one {x}.
 std::unique_ptr<Layer> make_decoder_block(const Link& link, const Parameters& parameters, Plan& plan);
+
+// A block of the decoder while targets grow, outside of training.
+class GrowingBlock {
+ public:
+  virtual ~GrowingBlock() = default;
+  // What it needs of a source; source: the encoder's context.
+  virtual CrossAttention::Kept keep(const StepContext& source, const Tensor& memory) const = 0;
+  // x [T, d] of further tokens -> [T, d].
+  virtual Tensor step(const StepContext& ctx, const Tensor& x, const std::vector<KeptRows>& rows,
+                      const std::vector<CrossAttention::Run>& runs) const = 0;
+};
+std::unique_ptr<GrowingBlock> make_growing_block(const Link& link, const Parameters& parameters, Plan& plan);
 
 }  // namespace orthant::encoder_decoder

@@ -27,7 +27,11 @@ const Keys<StackKeys>& StackKeys::keys() {
           .add("relative_buckets", &StackKeys::relative_buckets,
                "t5: distances that have a bias of their own, the far ones shared; even.", between(4, 65536))
           .add("relative_distance", &StackKeys::relative_distance, "t5: distances from here on have one bias.",
-               between(8, 1 << 24));
+               between(8, 1 << 24))
+          .add("start_token", &StackKeys::start_token, "t5: the token that a target begins behind.",
+               between(0, 1 << 24))
+          .add("end_token", &StackKeys::end_token, "t5: the token that ends a source and a target; -1: none does.",
+               between(-1, 1 << 24));
   return all;
 }
 
@@ -90,6 +94,17 @@ class T5 final : public ModelKind {
            "write a multiple of 4");
     refuse(keys.relative_distance <= keys.relative_buckets / 2, "model.relative_distance",
            "[model] relative_distance: it is not beyond the distances that have a bucket each", "write more");
+    const auto routed_in = [&](std::int64_t layers) {
+      return layers / s.moe.every > s.moe.first_dense / s.moe.every;  // a multiple of `every` behind the dense ones
+    };
+    refuse(s.moe.experts > 0 && !routed_in(s.model.layers) && !routed_in(encoder_layers(s)), "moe.every",
+           fmt::format("[moe] every: no block of either stack would have experts with every = {} and first_dense = {}",
+                       s.moe.every, s.moe.first_dense),
+           "write less, or experts = 0");
+    refuse(keys.start_token >= s.model.vocab_size && s.model.vocab_size > 0, "model.start_token",
+           "[model] start_token: it is no id below vocab_size", "write one");
+    refuse(keys.end_token >= s.model.vocab_size && s.model.vocab_size > 0, "model.end_token",
+           "[model] end_token: it is no id below vocab_size", "write one, or -1");
     return found;
   }
 
@@ -119,8 +134,9 @@ class T5 final : public ModelKind {
     // Scores are made of whole sequences, of some heads (Ulysses) or all.
     for (const AxisId axis : plan.axes_of(Dim::position, Region::attention_core)) {
       const AxisSpec& spec = plan.mesh().axes()[axis];
-      throw ConfigError(
-          fmt::format("model.kind: \"t5\" needs whole sequences in attention, and axis '{}' divides them "
+      throw SettingError(
+          "model.kind",
+          fmt::format("[model] kind: \"t5\" needs whole sequences in attention, and axis '{}' divides them "
                       "there\nwrite method = \"ulysses\" in [plugins.{}], or leave the axis out",
                       spec.name, spec.name));
     }

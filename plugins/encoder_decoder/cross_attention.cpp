@@ -1,6 +1,8 @@
 #include "cross_attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "heads.h"
 #include "settings.h"
@@ -34,35 +36,73 @@ AttentionShape CrossAttention::shape(const StepContext& ctx) const {
           .heads = core_heads_,
           .kv_heads = core_heads_,
           .head_dim = channels_,
-          .kv_positions = ctx.in(source_space).batch.core_positions,
+          .kv_positions = ctx.batch.spaces.empty() ? 0 : ctx.batch.spaces[source_space - 1].core_positions,
           .block = block_,
           .space = target_space,
           .kv_space = source_space};
+}
+
+Tensor CrossAttention::queries(const StepContext& ctx, const Tensor& x) const {
+  const Tensor q = linear(ctx, x, q_.weight());
+  if (query_scale_ != 1) {
+    ctx.stream.scale(q, query_scale_);
+  }
+  return ctx.cross(core_enter, q);
+}
+
+CrossAttention::Kept CrossAttention::keys(const StepContext& source, const Tensor& m) const {
+  const Tensor kv = linear(source, m, kv_.weight());
+  const auto half = [&] { return source.device().empty(m.dtype(), {m.dim(0), heads_ * channels_}); };
+  // Queries of no heads: the keys' rows are split in two.
+  Tensor k = half(), v = half();
+  source.stream.split_rotary({}, k, v, kv, source.batch.position,
+                             {.heads = 0, .kv_heads = heads_, .head_dim = channels_, .theta = 0});
+  k = source.cross(core_enter, k);
+  v = source.cross(core_enter, v);
+  return {k, v};
 }
 
 Tensor CrossAttention::forward(const StepContext& ctx, const Tensor& n, const Tensor& memory, Saved& saved) const {
   Stream& s = ctx.stream;
   const StepContext source = ctx.in(source_space);
   const Tensor x = ctx.cross(attention_enter, n), m = source.cross(attention_enter, memory);
-  const Tensor kv = linear(source, m, kv_.weight());
-  Tensor q = linear(ctx, x, q_.weight());
-  const auto half = [&] { return ctx.device().empty(m.dtype(), {m.dim(0), heads_ * channels_}); };
-  // Queries of no heads: the keys' rows are split in two.
-  Tensor k = half(), v = half();
-  s.split_rotary({}, k, v, kv, source.batch.position,
-                 {.heads = 0, .kv_heads = heads_, .head_dim = channels_, .theta = 0});
-  if (query_scale_ != 1) {
-    s.scale(q, query_scale_);
-  }
-  q = ctx.cross(core_enter, q);
-  k = source.cross(core_enter, k);
-  v = source.cross(core_enter, v);
+  const Tensor q = queries(ctx, x);
+  const auto [k, v] = keys(source, m);
   saved.push(x);
   saved.push(m);
   Tensor o = ctx.plan.attention_core().forward(q, k, v, source.batch.seen_here, {}, shape(ctx), saved, s);
   o = ctx.cross(core_leave, o);
   saved.push(o);
   return ctx.cross(attention_leave, linear(ctx, o, out_.weight()));
+}
+
+CrossAttention::Kept CrossAttention::keep(const StepContext& source, const Tensor& memory) const {
+  return keys(source, source.cross(attention_enter, memory));
+}
+
+Tensor CrossAttention::step(const StepContext& ctx, const Tensor& n, const std::vector<Run>& runs) const {
+  Stream& s = ctx.stream;
+  const Tensor x = ctx.cross(attention_enter, n);
+  const Tensor q = queries(ctx, x);
+  const Tensor all = ctx.device().empty(q.dtype(), q.shape());
+  s.fill(all, 0);
+  for (const Run& run : runs) {
+    const std::int64_t kept = run.kept->k.dim(0);
+    std::vector<std::int32_t> seen(static_cast<std::size_t>(2 * run.rows), 0);
+    std::fill(seen.begin() + run.rows, seen.end(), static_cast<std::int32_t>(kept - 1));
+    const Tensor ends = ctx.device().empty(DType::i32, {2, run.rows});
+    s.upload(ends, seen.data());
+    s.synchronize();  // before the numbers go
+    AttentionShape of = shape(ctx);
+    of.batch = 1;
+    of.positions = run.rows;
+    of.kv_positions = kept;
+    Saved unused;
+    const Tensor o =
+        ctx.plan.attention_core().forward(q.rows(run.row, run.rows), run.kept->k, run.kept->v, ends, {}, of, unused, s);
+    s.copy(all.rows(run.row, run.rows), o);
+  }
+  return ctx.cross(attention_leave, linear(ctx, ctx.cross(core_leave, all), out_.weight()));
 }
 
 std::pair<Tensor, Tensor> CrossAttention::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {

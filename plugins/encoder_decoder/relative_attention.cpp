@@ -27,10 +27,10 @@ Tensor as_type(const Tensor& t, DType type, Stream& s) {
   return other;
 }
 
-class RelativeAttention final : public PartLayer {
+class OfTable final : public RelativeAttention {
  public:
-  RelativeAttention(const std::string& stem, const std::string& table, bool both_ways, const Parameters& parameters,
-                    const Plan& plan)
+  OfTable(const std::string& stem, const std::string& table, bool both_ways, const Parameters& parameters,
+          const Plan& plan)
       : qkv_({parameters.ref(stem + ".q.weight"), parameters.ref(stem + ".k.weight"),
               parameters.ref(stem + ".v.weight")}),
         out_(parameters.ref(stem + ".o.weight")),
@@ -53,12 +53,7 @@ class RelativeAttention final : public PartLayer {
   Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const override {
     Stream& s = ctx.stream;
     const Tensor x = ctx.cross(attention_enter, n);  // [T, d]
-    const auto heads = [&] { return ctx.device().empty(x.dtype(), {x.dim(0), heads_ * channels_}); };
-    Tensor q = heads(), k = heads(), v = heads();
-    s.split_rotary(q, k, v, linear(ctx, x, qkv_.weight()), ctx.batch.position, split());
-    q = as_f32(ctx.cross(core_enter, q), s);
-    k = as_f32(ctx.cross(core_enter, k), s);
-    v = as_f32(ctx.cross(core_enter, v), s);
+    const auto [q, k, v] = project(ctx, x);
     const Tensor o = ctx.device().empty(DType::f32, q.shape());
     const Tensor lse = ctx.device().empty(DType::f32, {q.dim(0), shape_.heads});
     relative_attention(o, lse, q, k, v, as_f32(table_.weight(), s), ctx.batch.core_first, shape(ctx), s);
@@ -66,6 +61,16 @@ class RelativeAttention final : public PartLayer {
     for (const Tensor& t : {x, q, k, v, lse, out}) {
       saved.push(t);
     }
+    return ctx.cross(attention_leave, linear(ctx, out, out_.weight()));
+  }
+
+  Tensor step(const StepContext& ctx, const Tensor& n, const std::vector<KeptRows>& rows) const override {
+    Stream& s = ctx.stream;
+    const Tensor x = ctx.cross(attention_enter, n);
+    const auto [q, k, v] = project(ctx, x);
+    const Tensor o = ctx.device().empty(DType::f32, q.shape());
+    relative_attention_step(o, q, k, v, as_f32(table_.weight(), s), rows, shape(ctx), s);
+    const Tensor out = ctx.cross(core_leave, as_type(o, x.dtype(), s));
     return ctx.cross(attention_leave, linear(ctx, out, out_.weight()));
   }
 
@@ -89,6 +94,17 @@ class RelativeAttention final : public PartLayer {
   }
 
  private:
+  struct Heads {
+    Tensor q, k, v;  // f32 [T, h c], in the core
+  };
+  Heads project(const StepContext& ctx, const Tensor& x) const {
+    Stream& s = ctx.stream;
+    const auto heads = [&] { return ctx.device().empty(x.dtype(), {x.dim(0), heads_ * channels_}); };
+    const Tensor q = heads(), k = heads(), v = heads();
+    s.split_rotary(q, k, v, linear(ctx, x, qkv_.weight()), ctx.batch.position, split());
+    const Tensor q_core = as_f32(ctx.cross(core_enter, q), s), k_core = as_f32(ctx.cross(core_enter, k), s);
+    return {q_core, k_core, as_f32(ctx.cross(core_enter, v), s)};
+  }
   // Among the heads that this rank has outside of the core.
   Range core_heads(const Plan& plan) const {
     const std::vector<AxisId> outside = plan.axes_of(Dim::head, Region::attention);
@@ -129,9 +145,10 @@ ParamSpec relative_table(const Settings& s, const std::string& name, const std::
   return table;
 }
 
-std::unique_ptr<PartLayer> make_relative_attention(const std::string& stem, const std::string& table, bool both_ways,
-                                                   const Parameters& parameters, const Plan& plan) {
-  return std::make_unique<RelativeAttention>(stem, table, both_ways, parameters, plan);
+std::unique_ptr<RelativeAttention> make_relative_attention(const std::string& stem, const std::string& table,
+                                                           bool both_ways, const Parameters& parameters,
+                                                           const Plan& plan) {
+  return std::make_unique<OfTable>(stem, table, both_ways, parameters, plan);
 }
 
 }  // namespace orthant::encoder_decoder

@@ -53,6 +53,8 @@ class Rows {
     const std::int64_t bucket = bucket_[static_cast<std::size_t>(j - i + shape_.positions - 1)];
     return static_cast<std::size_t>(bucket * shape_.table_heads + shape_.first_head + head);
   }
+  // Of the keys of token i of a sequence, by their number.
+  const std::int64_t* buckets(std::int64_t i) const { return bucket_.data() + shape_.positions - 1 - i; }
   float dot(std::span<const float> a, std::size_t a_at, std::span<const float> b, std::size_t b_at) const {
     float sum = 0;
     const float *x = a.data() + a_at, *y = b.data() + b_at;
@@ -75,6 +77,46 @@ class Rows {
   std::span<const std::int32_t> seen_;
   std::vector<std::int64_t> bucket_;  // by distance + positions - 1
 };
+
+// One head of a token: its query, the keys and values of its sequence's tokens, `stride` floats from one to the next,
+// and the bias of each key's bucket.
+struct Attending {
+  const float *q, *k, *v, *bias;
+  const std::int64_t* bucket;  // of key j
+  std::int64_t stride, channels, table_heads;
+  float scale;
+};
+
+// o becomes the sum of the values of keys [first, last]. Returns the logarithm of the sum of the exponentials of the
+// scores. One function for whole sequences and for single tokens, so that a compiler gives both the same bits.
+[[gnu::noinline]] float attend(float* o, const Attending& a, std::int64_t first, std::int64_t last,
+                               std::vector<float>& score) {
+  float top = -INFINITY;
+  for (std::int64_t j = first; j <= last; ++j) {
+    float dot = 0;
+    const float* const k = a.k + j * a.stride;
+    for (std::int64_t e = 0; e < a.channels; ++e) {
+      dot += a.q[e] * k[e];
+    }
+    float& x = score[static_cast<std::size_t>(j)];
+    x = a.scale * dot + a.bias[a.bucket[j] * a.table_heads];
+    top = std::max(top, x);
+  }
+  float sum = 0;
+  for (std::int64_t j = first; j <= last; ++j) {
+    float& x = score[static_cast<std::size_t>(j)];
+    x = std::exp(x - top);
+    sum += x;
+  }
+  for (std::int64_t j = first; j <= last; ++j) {
+    const float* const v = a.v + j * a.stride;
+    const float by = score[static_cast<std::size_t>(j)] / sum;
+    for (std::int64_t e = 0; e < a.channels; ++e) {
+      o[e] += by * v[e];
+    }
+  }
+  return top + std::log(sum);
+}
 
 std::vector<Tensor> with_seen(std::vector<Tensor> inputs, const Tensor& seen) {
   if (seen.defined()) {
@@ -104,24 +146,62 @@ void relative_attention(const Tensor& o, const Tensor& lse, const Tensor& q, con
              for (std::int64_t t = 0; t < rows.tokens(); ++t) {
                const std::int64_t i = t % shape.positions, begin = t - i;
                for (std::int64_t h = 0; h < shape.heads; ++h) {
-                 float top = -INFINITY;
-                 for (std::int64_t j = rows.first(t); j <= rows.last(t); ++j) {
-                   float& x = score[static_cast<std::size_t>(j)];
-                   x = shape.scale * rows.dot(q_rows, rows.at(t, h), k_rows, rows.at(begin + j, h)) +
-                       bias[rows.entry(i, j, h)];
-                   top = std::max(top, x);
+                 const Attending of{.q = q_rows.data() + rows.at(t, h),
+                                    .k = k_rows.data() + rows.at(begin, h),
+                                    .v = v_rows.data() + rows.at(begin, h),
+                                    .bias = bias.data() + shape.first_head + h,
+                                    .bucket = rows.buckets(i),
+                                    .stride = shape.heads * shape.channels,
+                                    .channels = shape.channels,
+                                    .table_heads = shape.table_heads,
+                                    .scale = shape.scale};
+                 sums[rows.number(t, h)] = attend(out.data() + rows.at(t, h), of, rows.first(t), rows.last(t), score);
+               }
+             }
+           }});
+}
+
+void relative_attention_step(const Tensor& o, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& table,
+                             const std::vector<KeptRows>& rows, const RelativeShape& shape, Stream& s) {
+  s.apply({.name = "encoder_decoder/relative_attention_step",
+           .inputs = {q, k, v, table},
+           .outputs = {o},
+           .host = [rows, shape](const HostArguments& a) {
+             const auto q_rows = a.input<float>(0), k_rows = a.input<float>(1), v_rows = a.input<float>(2);
+             const auto bias = a.input<float>(3);
+             const auto out = a.output<float>(0);
+             const std::int64_t width = shape.heads * shape.channels;
+             std::fill(out.begin(), out.end(), 0.0f);
+             std::vector<float> score;
+             for (const KeptRows& run : rows) {
+               const auto take = [&](std::span<const float> from, std::vector<float>& to) {
+                 to.resize(static_cast<std::size_t>(run.position * width));
+                 const auto begin = from.begin() + run.row * width;
+                 to.insert(to.end(), begin, begin + run.rows * width);
+               };
+               take(k_rows, run.kept->k);
+               take(v_rows, run.kept->v);
+               const std::int64_t end = run.position + run.rows;
+               score.resize(static_cast<std::size_t>(end));
+               std::vector<std::int64_t> bucket;  // by distance to the last token, which stands last
+               for (std::int64_t j = 1 - end; j <= 0; ++j) {
+                 bucket.push_back(bucket_of(j, shape.buckets, shape.distance, false));
+               }
+               for (std::int64_t r = 0; r < run.rows; ++r) {
+                 const std::int64_t i = run.position + r;
+                 for (std::int64_t h = 0; h < shape.heads; ++h) {
+                   const std::int64_t at = (run.row + r) * width + h * shape.channels;
+                   const Attending of{.q = q_rows.data() + at,
+                                      .k = run.kept->k.data() + h * shape.channels,
+                                      .v = run.kept->v.data() + h * shape.channels,
+                                      .bias = bias.data() + shape.first_head + h,
+                                      .bucket = bucket.data() + end - 1 - i,
+                                      .stride = width,
+                                      .channels = shape.channels,
+                                      .table_heads = shape.table_heads,
+                                      .scale = shape.scale};
+                   attend(out.data() + at, of, 0, i, score);
                  }
-                 float sum = 0;
-                 for (std::int64_t j = rows.first(t); j <= rows.last(t); ++j) {
-                   float& x = score[static_cast<std::size_t>(j)];
-                   x = std::exp(x - top);
-                   sum += x;
-                 }
-                 for (std::int64_t j = rows.first(t); j <= rows.last(t); ++j) {
-                   rows.add(out, rows.at(t, h), v_rows, rows.at(begin + j, h),
-                            score[static_cast<std::size_t>(j)] / sum);
-                 }
-                 sums[rows.number(t, h)] = top + std::log(sum);
                }
              }
            }});

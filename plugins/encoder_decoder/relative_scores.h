@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include <orthant/ops.h>
@@ -26,6 +28,21 @@ std::int64_t bucket_of(std::int64_t distance, std::int64_t buckets, std::int64_t
 // seen: which keys of its sequence a token sees, as for Stream::attention; undefined: those before it, and itself.
 void relative_attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& table, const Tensor& seen, const RelativeShape& shape, Stream& s);
+
+// Keys and values of a sequence's tokens so far, in one block: [tokens, h c] each.
+struct KeptKeys {
+  std::vector<float> k, v;
+};
+// Rows [row, row + rows) of a pass are the next tokens of a sequence, from `position` on.
+struct KeptRows {
+  std::shared_ptr<KeptKeys> kept;
+  std::int64_t row = 0, rows = 0, position = 0;
+};
+// The same for further tokens of sequences that begin with their first: puts the rows' keys and values, and attends. o,
+// q, k, v f32 [T, h c]; rows that nobody names become 0 in o. REQUIRES: not shape.both_ways. A row has the bits of
+// relative_attention on the whole sequence.
+void relative_attention_step(const Tensor& o, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& table,
+                             const std::vector<KeptRows>& rows, const RelativeShape& shape, Stream& s);
 // dtable += ; undefined: nobody wants it.
 void relative_attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dtable,
                                  const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,

@@ -29,7 +29,8 @@ std::vector<std::int32_t> rewritten(const std::vector<std::int32_t>& word) {
 class Rewriting final : public Sequences {
  public:
   explicit Rewriting(const Settings& s)
-      : seed_(s.run.seed),
+      : stacks_(stack_keys(s)),
+        seed_(s.run.seed),
         longest_(std::min(source_length(s), s.data.sequence_length) - 1),
         validation_(s.data.validation_sequences) {}
   std::string name() const override { return "words of random letters"; }
@@ -52,15 +53,14 @@ class Rewriting final : public Sequences {
     }
     word.push_back(end_of_word);
     SequenceDocument target;
-    target.label = rewritten(word);
-    target.token = {0};
-    target.token.insert(target.token.end(), target.label.begin(), target.label.end() - 1);
+    begin_target(target, rewritten(word), stacks_);
     target.spaces.resize(1);
     target.spaces.front().label.assign(word.size(), -1);
     target.spaces.front().token = std::move(word);
     return target;
   }
 
+  StackKeys stacks_;
   std::uint64_t seed_;
   std::int64_t longest_, validation_;
 };

@@ -38,13 +38,13 @@ SpanKeys span_keys(const Settings& s) {
 
 // How `length` tokens are divided: what is left out, and in how many runs.
 struct Parts {
-  std::int64_t length = 0, noise = 0, runs = 0;
-  std::int64_t source() const { return length - noise + runs; }
-  std::int64_t target() const { return noise + runs; }
+  std::int64_t length = 0, noise = 0, runs = 0, end = 0;  // end: of the token that ends both, where there is one
+  std::int64_t source() const { return length - noise + runs + end; }
+  std::int64_t target() const { return noise + runs + end; }
 };
 
-Parts parts_of(std::int64_t length, const SpanKeys& keys) {
-  Parts parts{.length = length};
+Parts parts_of(std::int64_t length, const SpanKeys& keys, const StackKeys& stacks) {
+  Parts parts{.length = length, .end = stacks.end_token >= 0 ? 1 : 0};
   const double noise = std::round(static_cast<double>(length) * keys.noise_density);
   parts.noise = std::clamp<std::int64_t>(static_cast<std::int64_t>(noise), 1, std::max<std::int64_t>(length - 1, 1));
   const double runs = std::round(static_cast<double>(parts.noise) / keys.span_length);
@@ -57,7 +57,7 @@ Parts parts_of(std::int64_t length, const SpanKeys& keys) {
 std::int64_t text_length(const Settings& s, const SpanKeys& keys) {
   std::int64_t length = 1;
   for (std::int64_t next = 2; next <= source_length(s) + s.data.sequence_length; ++next) {
-    const Parts parts = parts_of(next, keys);
+    const Parts parts = parts_of(next, keys, stack_keys(s));
     if (parts.source() <= source_length(s) && parts.target() <= s.data.sequence_length &&
         parts.runs <= keys.sentinels) {
       length = next;
@@ -84,9 +84,9 @@ std::vector<std::int64_t> divided(std::int64_t total, std::int64_t parts, const 
 }
 
 // Which tokens are left out depends on the seed, the epoch's sequence and nothing else.
-SequenceDocument corrupted(const std::vector<std::int32_t>& token, const SpanKeys& keys, std::int64_t vocabulary,
-                           std::uint64_t seed, std::int64_t sequence, bool held_out) {
-  const Parts parts = parts_of(static_cast<std::int64_t>(token.size()), keys);
+SequenceDocument corrupted(const std::vector<std::int32_t>& token, const SpanKeys& keys, const StackKeys& stacks,
+                           std::int64_t vocabulary, std::uint64_t seed, std::int64_t sequence, bool held_out) {
+  const Parts parts = parts_of(static_cast<std::int64_t>(token.size()), keys, stacks);
   const RandomKey key{seed, Purpose::data_order, 0x5A5Au + (held_out ? 1u : 0u), static_cast<std::uint32_t>(sequence)};
   std::uint64_t index = 0;
   const std::vector<std::int64_t> out = divided(parts.noise, parts.runs, key, index);
@@ -105,18 +105,21 @@ SequenceDocument corrupted(const std::vector<std::int32_t>& token, const SpanKey
     told.insert(told.end(), next, next + out[run]);
     next += out[run];
   }
+  append_end(source.token, stacks);
+  append_end(told, stacks);
   source.label.assign(source.token.size(), -1);
-  // The decoder is asked for each token from those before it; before the first stands token 0.
-  target.label = told;
-  target.token = {0};
-  target.token.insert(target.token.end(), told.begin(), told.end() - 1);
+  begin_target(target, std::move(told), stacks);
   return target;
 }
 
 class Spans final : public Sequences {
  public:
   Spans(std::unique_ptr<Sequences> text, const SpanKeys& keys, const Settings& s)
-      : text_(std::move(text)), keys_(keys), seed_(s.run.seed), vocabulary_(s.model.vocab_size) {}
+      : text_(std::move(text)),
+        keys_(keys),
+        stacks_(stack_keys(s)),
+        seed_(s.run.seed),
+        vocabulary_(s.model.vocab_size) {}
   std::string name() const override { return text_->name(); }
   std::int64_t vocabulary() const override { return text_->vocabulary() + keys_.sentinels; }
   std::optional<std::int64_t> training_sequences() const override { return text_->training_sequences(); }
@@ -130,7 +133,7 @@ class Spans final : public Sequences {
     Sequence all;
     for (const SequenceDocument& document : text) {
       if (document.token.size() > 1) {
-        all.push_back(corrupted(document.token, keys_, vocabulary_, seed_, i, held_out));
+        all.push_back(corrupted(document.token, keys_, stacks_, vocabulary_, seed_, i, held_out));
       }
     }
     return all;
@@ -138,6 +141,7 @@ class Spans final : public Sequences {
 
   std::unique_ptr<Sequences> text_;
   SpanKeys keys_;
+  StackKeys stacks_;
   std::uint64_t seed_;
   std::int64_t vocabulary_;
 };
@@ -147,39 +151,42 @@ class SpanSource final : public Source {
   std::vector<KindKey> keys() const override { return SpanKeys::keys().declared(); }
   std::vector<std::string> spaces(const Settings&) const override { return {"target", "source"}; }
   bool reads_files() const override { return true; }
+  bool holds_all_out() const override { return true; }
   std::optional<std::int64_t> vocabulary(const Settings& s) const override {
-    const std::optional<std::int64_t> text = text_source(s).vocabulary(of_text(s));
+    const std::optional<std::int64_t> text = text_vocabulary(s);
     return text.has_value() ? std::optional(*text + span_keys(s).sentinels) : std::nullopt;
   }
   std::unique_ptr<Sequences> open(const Settings& s) const override {
-    return std::make_unique<Spans>(text_source(s).open(of_text(s)), span_keys(s), s);
-  }
-
- private:
-  static const Source& text_source(const Settings& s) { return s.catalogue->get<Source>("text"); }
-  // Of the sequences that are corrupted.
-  static Settings of_text(const Settings& s) {
-    if (s.data.documents != Documents::stream) {
-      throw SettingError("data.documents",
-                         "[data] documents: source \"spans\" cuts a text without regard to documents\n"
-                         "leave it out");
-    }
-    if (text_length(s, span_keys(s)) < 2) {
+    const SpanKeys keys = span_keys(s);
+    const std::int64_t length = text_length(s, keys);
+    if (length < 2) {
       throw SettingError("data.sequence_length",
                          fmt::format("[data] sequence_length: no text of two tokens fits, as what is left out takes 2 "
                                      "positions of {}, and what stays 2 of model.source_length, {}\nwrite more",
                                      s.data.sequence_length, source_length(s)));
     }
-    Settings text = s;
-    text.data.source = "text";
-    text.data.documents = Documents::stream;
-    text.data.sequence_length = text_length(s, span_keys(s));
-    text.model.kind = "decoder";
-    return text;
+    return std::make_unique<Spans>(open_text(s, length), keys, s);
   }
 };
 
 }  // namespace
+
+std::optional<std::int64_t> text_vocabulary(const Settings& s) {
+  return s.catalogue->get<Source>("text").vocabulary(s);
+}
+
+std::unique_ptr<Sequences> open_text(const Settings& s, std::int64_t length) {
+  if (s.data.documents != Documents::stream) {
+    throw SettingError("data.documents", fmt::format("[data] documents: source \"{}\" cuts a text without regard to "
+                                                     "documents\nleave it out",
+                                                     s.data.source));
+  }
+  Settings text = s;
+  text.data.source = "text";
+  text.data.sequence_length = length;
+  text.model.kind = "decoder";
+  return s.catalogue->get<Source>("text").open(text);
+}
 
 std::shared_ptr<const Source> make_span_source() {
   return std::make_shared<SpanSource>();

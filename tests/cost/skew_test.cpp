@@ -80,7 +80,8 @@ TEST(Skew, AStepTakesTheSlowestRankOfEveryMicroBatchAndLayer) {
 
 // Of stages that wait for each other the slow micro-batch counts where it is, not in the mean.
 TEST(Skew, StagesWaitForASlowMicroBatch) {
-  const cost::ModelShape model = mixture();
+  cost::ModelShape model = mixture();
+  model.dense_layers = 0;  // both stages have experts
   const cost::Machine machine = round_machine();
   cost::Layout layout = layout_of(8, 1, 2, 16, 1);
   layout.expert = 4;
@@ -109,7 +110,7 @@ TEST(Skew, QuantilesAreThoseOfDrawnSteps) {
       cost::step_quantiles(model, layout, machine, {}, routing, cost::StepClock(layout, true));
   EXPECT_DOUBLE_EQ(found.p50, of({1, 1}));
   EXPECT_DOUBLE_EQ(found.p99, of({2, 2}));
-  EXPECT_NEAR(found.mean, 0.9 * of({1, 1}) + 0.1 * of({2, 2}), 0.05 * (of({2, 2}) - of({1, 1})));
+  EXPECT_NEAR(found.mean, 0.9 * of({1, 1}) + 0.1 * of({2, 2}), 0.08 * (of({2, 2}) - of({1, 1})));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,12 @@ struct SequenceDocument {
 // One after another from position 0 on; positions that are left are padding. At most data.sequence_length tokens.
 using Sequence = std::vector<SequenceDocument>;
 
+// Sequence `number` of a source as its epoch `epoch`, from 0 on, has it; 0 of a source that is endless.
+struct EpochSequence {
+  std::int64_t number = 0, epoch = 0;
+  bool operator==(const EpochSequence&) const = default;
+};
+
 class Sequences {
  public:
   virtual ~Sequences() = default;
@@ -47,6 +54,11 @@ class Sequences {
   // Nothing: there is no end.
   virtual std::optional<std::int64_t> training_sequences() const { return std::nullopt; }
   virtual Sequence training(std::int64_t i) const = 0;
+  // What a step is given: an image, say, that each epoch crops at another place. By default every epoch has the same.
+  virtual Sequence in_epoch(const EpochSequence& of) const { return training(of.number); }
+  // Soon to be asked for, most likely: a source that takes long over a sequence may begin with these, beside the
+  // training. It changes nothing that is given. By default nothing.
+  virtual void expect(std::span<const EpochSequence> /*soon*/) const {}
   // How many sequences the fixed held-out set has; 0: there is none.
   virtual std::int64_t validation_sequences() const = 0;
   virtual Sequence validation(std::int64_t i) const = 0;
