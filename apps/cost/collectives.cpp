@@ -77,6 +77,13 @@ Group group_of(const Machine& machine, const Spans& spans) {
     }
     group.size *= size;
     group.inner *= inner;
+  Group group{size,
+              inner,
+              {near.bandwidth * machine.factors.links, near.latency, near.reduces, near.sums, near.exchanges},
+              {far.bandwidth * (alone ? machine.factors.links : machine.factors.network), far.latency, far.reduces,
+               far.sums, far.exchanges}};
+  while (group.size % group.inner != 0) {
+    --group.inner;  // an uneven last node: as many as all nodes have
   }
   return group;
 }
@@ -109,7 +116,10 @@ double all_reduce(Algorithm algorithm, const Group& group, double bytes) {
   return 0;
 }
 
-double all_reduce(const Group& group, double bytes) {
+double all_reduce(const Group& as_gathered, double bytes) {
+  Group group = as_gathered;
+  group.near.bandwidth *= group.near.sums;
+  group.far.bandwidth *= group.far.sums;
   double best = std::min(all_reduce(Algorithm::ring, group, bytes), all_reduce(Algorithm::double_tree, group, bytes));
   if (group.nodes() > 1 && group.inner > 1) {
     best = std::min(best, all_reduce(Algorithm::hierarchical, group, bytes));
@@ -140,9 +150,11 @@ double all_to_all(const Group& group, double bytes, double busiest) {
     return 0;
   }
   const double part = bytes * busiest / group.size;
-  const double inside_seconds = (group.inner - 1) * (group.near.latency + part / group.near.bandwidth);
+  const double inside_seconds =
+      (group.inner - 1) * (group.near.latency + part / (group.near.bandwidth * group.near.exchanges));
   const int outside_peers = group.size - group.inner;
-  const double outside_seconds = outside_peers * (group.far.latency + part / group.far.bandwidth);
+  const double outside_seconds =
+      outside_peers * (group.far.latency + part / (group.far.bandwidth * group.far.exchanges));
   return std::max(inside_seconds, outside_seconds);
 }
 

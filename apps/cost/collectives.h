@@ -18,6 +18,7 @@ struct Link {
   double bandwidth = 1;  // bytes/s of one rank, in one direction
   double latency = 0;    // s
   bool reduces = false;
+  double sums = 1, exchanges = 1;  // as LinkClass's
 };
 
 // Ranks that exchange: `inner` of them in each node, `size` in all. `far` is unused where size == inner.

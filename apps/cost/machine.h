@@ -22,6 +22,8 @@ struct LinkClass {
   double bandwidth = 0;  // bytes/s of one rank, in one direction
   double latency = 0;    // s of a message
   bool reduces = false;  // switches add up what passes through them
+  double sums = 1;       // the part of the bandwidth that an all-reduce gets
+  double exchanges = 1;  // the part that an all-to-all gets, with what rows cost on their way into it and out of it
 };
 
 // The realisation factors of a generation: five, and no more.

@@ -149,7 +149,9 @@ void read_link(NumberFile& file, const Node& node, Machine& machine) {
   file.read_numbers(node.members, node.origin, "[[link]]",
                     {{"ranks", "how many ranks one group of these links joins", &ranks, 1, false, 1e6},
                      {"gb_s", "GB/s of one rank, in one direction", &link.bandwidth, 1e9},
-                     {"latency_us", "microseconds of a message", &link.latency, 1e-6, true, 1e6}},
+                     {"latency_us", "microseconds of a message", &link.latency, 1e-6, true, 1e6},
+                     {"sums", "the part of gb_s that an all-reduce gets", &link.sums, 1, false, 10},
+                     {"exchanges", "the part of gb_s that an all-to-all gets", &link.exchanges, 1, false, 10}},
                     {"name", "reduces"});
   link.ranks = static_cast<int>(ranks);
   for (const Member& member : node.members) {

@@ -9,6 +9,8 @@ namespace {
 // What a host does for a forward pass, counted in launches, with its bookkeeping; for a backward pass twice as much.
 constexpr double dense_launches = 120, routed_launches = 160, expert_launches = 10, narrow_expert_launches = 30,
                  head_launches = 60;
+// On cores nothing is launched, but a product has a price beside its work: those of a pass, without the experts'.
+constexpr double core_dense_products = 4, core_routed_products = 3, core_expert_products = 2, core_head_products = 1;
 
 // Of products that are never narrower than halves.
 Precision wide(const Layout& layout, const Machine& machine) {
@@ -209,7 +211,10 @@ BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const 
     pass.expert -= std::min(practice.overlap * pass.expert, others);
   }
   const double of_expert = layout.precision > Precision::half ? narrow_expert_launches : expert_launches;
-  const double launches = routed ? routed_launches + of_expert * own_experts : dense_launches;
+  double launches = routed ? routed_launches + of_expert * own_experts : dense_launches;
+  if (machine.cores.count > 0) {
+    launches = routed ? core_routed_products + core_expert_products * own_experts : core_dense_products;
+  }
   BlockSeconds block;
   block.forward = pass;
   block.backward = pass;
@@ -248,8 +253,9 @@ BlockSeconds head_seconds(const ModelShape& model, const Layout& layout, const M
   // Logits in fp32: written, read for the largest, for the sum and for the loss; the gradient in place, and as halves.
   block.forward.memory = memory_seconds(machine, 16 * tokens * columns, 4);
   block.backward.memory = memory_seconds(machine, 14 * tokens * columns, 2);
-  wait_for_host(block.forward, head_launches, layout, machine);
-  wait_for_host(block.backward, head_launches, layout, machine);
+  const bool cores = machine.cores.count > 0;
+  wait_for_host(block.forward, cores ? core_head_products : head_launches, layout, machine);
+  wait_for_host(block.backward, cores ? 2 * core_head_products : head_launches, layout, machine);
   return block;
 }
 

@@ -130,7 +130,10 @@ void own_machine(const OwnOptions& options) {
         kept += machine::to_json(measured);
       }
     }
-    rows = machine::timed_rows(layouts, options.rounds, options.seconds, folder.path());
+    rows = machine::timed_rows(layouts, options.rounds, options.seconds, folder.path(), [](const machine::OwnRow& row) {
+      say("round {}: {} ({}) {:.2f} ms", row.medians.size(), machine::text_of(row.layout), row.layout.communicator,
+          1e3 * row.medians.back());
+    });
     if (!options.keep.empty()) {
       write_machine_file(options.keep, kept + "layouts\n" + machine::to_json(rows));
     }

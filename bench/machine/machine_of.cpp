@@ -30,8 +30,10 @@ double rate_of(const Measured& measured, const std::string& name) {
   return largest->bytes / largest->seconds;
 }
 
+// With the price of a product beside its work.
 double product_model(const cost::Machine& machine, const ProductTime& product) {
-  return cost::product_seconds(machine, product.half ? cost::Precision::half : cost::Precision::fp32,
+  return (machine.cores.count > 0 ? machine.factors.launch : 0) +
+         cost::product_seconds(machine, product.half ? cost::Precision::half : cost::Precision::fp32,
                                static_cast<double>(product.rows), static_cast<double>(product.columns),
                                static_cast<double>(product.inner));
 }
@@ -104,35 +106,37 @@ void fit_cache(const Measured& measured, cost::Machine& machine) {
   });
 }
 
-// Latency and bandwidth of the all-reduces, then the part of it that all calls get.
+// Latency and bandwidth of gathers and messages, then the parts of it that sums and exchanges get.
 void fit_links(const Measured& measured, cost::Machine& machine) {
   cost::LinkClass& link = machine.links.front();
-  const auto sum_of_squares = [&](const char* call) {
+  const auto sum_of_squares = [&](const std::vector<std::string>& calls) {
     double sum = 0;
     for (const LinkTime& one : measured.links) {
-      if (one.call == call || *call == '\0') {
-        const double ln = std::log(link_model(machine, measured.ranks, one) / alone(measured, machine, one.seconds));
-        sum += ln * ln;
+      if (std::find(calls.begin(), calls.end(), one.call) != calls.end()) {
+        sum += std::pow(std::log(link_model(machine, measured.ranks, one) / alone(measured, machine, one.seconds)), 2);
       }
     }
     return sum;
   };
-  machine.factors.links = 1;
-  link.bandwidth = best_between(1e6, 1e13, [&](double bandwidth) {
+  const std::vector<std::string> gathers = {"all_gather", "reduce_scatter", "send"};
+  const auto with_bandwidth = [&](double bandwidth) {
     link.bandwidth = bandwidth;
     link.latency = best_between(1e-8, 1e-1, [&](double latency) {
       link.latency = latency;
-      return sum_of_squares("all_reduce");
+      return sum_of_squares(gathers);
     });
-    return sum_of_squares("all_reduce");
+    return sum_of_squares(gathers);
+  };
+  machine.factors.links = 1;
+  link.bandwidth = best_between(1e6, 1e13, with_bandwidth);
+  with_bandwidth(link.bandwidth);
+  link.sums = best_between(0.01, 10, [&](double part) {
+    link.sums = part;
+    return sum_of_squares({"all_reduce"});
   });
-  link.latency = best_between(1e-8, 1e-1, [&](double latency) {
-    link.latency = latency;
-    return sum_of_squares("all_reduce");
-  });
-  machine.factors.links = best_between(0.02, most_factor, [&](double part) {
-    machine.factors.links = part;
-    return sum_of_squares("");
+  link.exchanges = best_between(0.01, 10, [&](double part) {
+    link.exchanges = part;
+    return sum_of_squares({"all_to_all"});
   });
 }
 
@@ -163,26 +167,33 @@ cost::Machine machine_of(const Measured& measured) {
     }
   }
   machine.factors.memory = std::min(most_factor, std::exp(ln));
-  machine.factors.products = best_between(0.02, most_factor, [&](double part) {
-    machine.factors.products = part;
+  machine.factors.launch = measured.launch_seconds;
+  const auto products = [&] {
     double sum = 0;
     for (const ProductTime& product : measured.products) {
-      const double off = std::log(product_model(machine, product) / product.seconds);
-      sum += off * off;
+      sum += std::pow(std::log(product_model(machine, product) / product.seconds), 2);
     }
     return sum;
-  });
-  machine.factors.launch = measured.launch_seconds;
+  };
+  const auto with_price = [&](double price) {
+    machine.factors.launch = price;
+    machine.factors.products = best_between(0.02, most_factor, [&](double part) {
+      machine.factors.products = part;
+      return products();
+    });
+    return products();
+  };
+  with_price(on_cores ? best_between(1e-8, 1e-3, with_price) : measured.launch_seconds);
   cost::Practice practice;
-  const double products =
+  const double rate =
       machine.peak_of(on_cores ? cost::Precision::fp32 : cost::Precision::half) * machine.factors.products;
-  practice.attention = std::min(2.0, measured.attention_flops / measured.attention_seconds / products);
+  practice.attention = std::min(2.0, measured.attention_flops / measured.attention_seconds / rate);
   practice.step = alone(measured, machine, measured.step_seconds);
   if (on_cores) {
     practice.overlap = nothing_hides;
   }
   machine.practice = practice;
-  machine.links.push_back({measured.communicator, 0, machine.memory_bandwidth / 2, 1e-6, false});
+  machine.links.push_back({measured.communicator, 0, machine.memory_bandwidth / 2, 1e-6});
   if (measured.ranks > 1) {
     fit_links(measured, machine);
   }
@@ -204,7 +215,8 @@ std::string machine_toml(const cost::Machine& machine, const std::string& headin
     if (link.ranks > 0) {
       text += fmt::format("ranks = {}\n", link.ranks);
     }
-    text += fmt::format("gb_s = {:.5g}\nlatency_us = {:.5g}\n", link.bandwidth / giga, link.latency / micro);
+    text += fmt::format("gb_s = {:.5g}\nlatency_us = {:.5g}\nsums = {:.5g}\nexchanges = {:.5g}\n",
+                        link.bandwidth / giga, link.latency / micro, link.sums, link.exchanges);
   }
   text += fmt::format("\n[factors]\nproducts = {:.5g}\nmemory = {:.5g}\nlinks = {:.5g}\nnetwork = {:.5g}\n",
                       machine.factors.products, machine.factors.memory, machine.factors.links, machine.factors.network);

@@ -41,9 +41,12 @@ std::vector<OwnParameter> own_parameters(OwnMachines& machines) {
   shared(0.5, [](cost::Machine& m) -> double& { return m.practice->attention; });
   shared(0.5, [](cost::Machine& m) -> double& { return m.practice->step; });
   shared(0.1, [](cost::Machine& m) -> double& { return m.cores.together; });
+  shared(0.5, [](cost::Machine& m) -> double& { return m.cores.cached; });
   for (auto& [name, machine] : machines) {
-    list.push_back({{&machine.factors.links}, 0, 0.7});
+    list.push_back({{&machine.factors.links}, 0, 0.5});
     list.push_back({{&machine.links.front().latency}, 0, 1.0});
+    list.push_back({{&machine.links.front().sums}, 0, 0.5});
+    list.push_back({{&machine.links.front().exchanges}, 0, 0.7});
   }
   for (OwnParameter& parameter : list) {
     double mean = 0;

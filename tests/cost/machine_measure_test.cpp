@@ -22,9 +22,10 @@ using test::error_of;
 using testing::HasSubstr;
 
 // Two ranks on two cores: 100 GFLOP/s and 10 GB/s outside of a cache of 2 MB, 40 GB/s inside; messages of 5 us and
-// 4 GB/s; together the ranks do 1.8 times the work of one.
+// 4 GB/s, of which a sum gets half and an exchange 0.8; a product has a price of 5 us; together the ranks do 1.8 times
+// the work of one.
 constexpr double toy_flop_rate = 100e9, toy_bandwidth = 10e9, toy_cache = 2e6, toy_cached = 4, toy_latency = 5e-6,
-                 toy_link = 4e9;
+                 toy_price = 5e-6, toy_sums = 0.5, toy_exchanges = 0.8, toy_link = 4e9;
 
 double memory_seconds(double bytes) {
   const double inside = std::min(1.0, toy_cache / bytes);
@@ -42,7 +43,7 @@ Measured measured_on_two_cores() {
     for (const std::int64_t n : {64, 256, 1024}) {
       const double flops = 2.0 * static_cast<double>(n * n * n),
                    bytes = (half ? 2.0 : 4.0) * 3 * static_cast<double>(n * n);
-      measured.products.push_back({half, n, n, n, flops / toy_flop_rate + memory_seconds(bytes)});
+      measured.products.push_back({half, n, n, n, toy_price + flops / toy_flop_rate + memory_seconds(bytes)});
     }
   }
   for (const double bytes : {6e4, 5e5, 4e6, 6.4e7}) {
@@ -56,10 +57,11 @@ Measured measured_on_two_cores() {
   measured.attention_seconds = 1e9 / (0.25 * toy_flop_rate);
   // Both cores at once: each at 0.9 of its rate. Two ranks: a ring is one round each way.
   for (const double bytes : {1e3, 1e5, 1e6, 1e7}) {
-    const double half = toy_latency + bytes / 2 / toy_link;
-    measured.links.push_back({"all_reduce", bytes, 2 * half / 0.9});
+    const double half = toy_latency + bytes / 2 / toy_link, sum = toy_latency + bytes / 2 / (toy_link * toy_sums),
+                 exchange = toy_latency + bytes / 2 / (toy_link * toy_exchanges);
+    measured.links.push_back({"all_reduce", bytes, 2 * sum / 0.9});
     measured.links.push_back({"all_gather", bytes, half / 0.9});
-    measured.links.push_back({"all_to_all", bytes, half / 0.9});
+    measured.links.push_back({"all_to_all", bytes, exchange / 0.9});
     measured.links.push_back({"send", bytes, (toy_latency + bytes / toy_link) / 0.9});
   }
   return measured;
@@ -76,6 +78,9 @@ TEST(MachineOf, FindsTheMachineBehindTheMeasurements) {
   EXPECT_EQ(found.cores.count, 2);
   EXPECT_NEAR(found.links.front().latency / toy_latency, 1, 0.05);
   EXPECT_NEAR(found.links.front().bandwidth * found.factors.links / toy_link, 1, 0.05);
+  EXPECT_NEAR(found.links.front().sums / toy_sums, 1, 0.05);
+  EXPECT_NEAR(found.links.front().exchanges / toy_exchanges, 1, 0.05);
+  EXPECT_NEAR(found.factors.launch / toy_price, 1, 0.1);
   ASSERT_TRUE(found.practice);
   EXPECT_NEAR(found.practice->attention, 0.25, 0.02);
   EXPECT_NEAR(found.practice->step, 2e-3 * 0.9, 1e-6);
@@ -101,6 +106,8 @@ TEST(MachineOf, ItsFileIsReadAsItWasWritten) {
   ASSERT_EQ(read.links.size(), 1U);
   same(read.links.front().bandwidth, found.links.front().bandwidth);
   same(read.links.front().latency, found.links.front().latency);
+  same(read.links.front().sums, found.links.front().sums);
+  same(read.links.front().exchanges, found.links.front().exchanges);
   ASSERT_TRUE(read.practice);
   same(read.practice->attention, found.practice->attention);
   same(read.practice->overlap, found.practice->overlap);

@@ -26,7 +26,7 @@ OwnMachines two_machines() {
   one.peak = {150e9, 400e9, 0, 0};
   one.memory = 16e9;
   one.memory_bandwidth = 8e9;
-  one.factors = {0.7, 0.9, 0.8, 0.8, 0.2e-6};
+  one.factors = {0.7, 0.9, 0.8, 0.8, 5e-6};
   one.cores = {.count = 2, .together = 0.9, .cache = 2e6, .cached = 3};
   one.practice = cost::Practice{0.4, 0.001, 0.3e-3, 0.1};
   one.links = {{"local", 0, 4e9, 2e-6, false}};
@@ -77,6 +77,7 @@ TEST(OwnMachine, AMachineIsFoundAgainFromTheLayoutsThatAreSeen) {
     machine.factors.launch *= 2;
     machine.practice->step *= 0.7;
     machine.links.front().latency *= 2;
+    machine.links.front().sums *= 0.7;
   }
   EXPECT_GT(machine::errors_of(rows, start, false).mean, 5);
   const OwnMachines fit = machine::fitted(rows, start);
