@@ -91,7 +91,7 @@ TEST(EncoderDecoderChain, RefusesWhatItCannotDo) {
   const auto refused = [](const Overrides& more) { return refusal(joined(base, more), plugin); };
   EXPECT_THAT(refused({R"(data.source="synthetic")"}),
               AllOf(HasSubstr("\"synthetic\" gives tokens, and a model of kind \"t5\" reads target and source"),
-                    HasSubstr("write source = \"spans\" or \"rewriting\"")));
+                    HasSubstr("write source = \"spans\" or \"prefix\" or \"translation\" or \"rewriting\"")));
   EXPECT_THAT(refused({"model.mtp_depth=1"}), HasSubstr("predicts no tokens further ahead"));
   EXPECT_THAT(refused({R"(model.kind="decoder")"}), HasSubstr("\"rewriting\" gives target and source"));
   EXPECT_THAT(refused({"data.validation_sequences=0", "run.validate_every=1"}), HasSubstr("0 measures nothing"));
@@ -99,8 +99,13 @@ TEST(EncoderDecoderChain, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused({"model.relative_buckets=6"}), HasSubstr("write a multiple of 4"));
   EXPECT_THAT(refusal(base, table("sequence", 2, "method = \"ring\"\n") + plugin),
               HasSubstr("needs whole sequences in attention, and axis 'sequence' divides them"));
-  EXPECT_THAT(refusal(joined(base, {"model.source_length=9"}), table("sequence", 2) + plugin),
-              HasSubstr("9 positions of a sequence do not divide"));
+  EXPECT_THAT(
+      refusal(joined(base, {"model.source_length=9"}), table("sequence", 2) + plugin),
+      HasSubstr("9 positions of a sequence do not divide into 2 parts for the 2 ranks of axis 'sequence', in the "
+                "token space 'source'"));
+  EXPECT_THAT(refused({"moe.every=4", "moe.top_k=2"}), HasSubstr("no block of either stack would have experts"));
+  EXPECT_THAT(refused({"moe.every=3", "model.head_dim=5"}), HasSubstr("accepted"));  // the encoder's third block
+  EXPECT_THAT(refused({"model.end_token=128"}), HasSubstr("[model] end_token: it is no id below vocab_size"));
 }
 
 }  // namespace
