@@ -7,6 +7,7 @@
 
 #include "core/base/json.h"
 #include "core/data/lines.h"
+#include "core/data/text_file.h"
 
 namespace orthant {
 
