@@ -7,6 +7,7 @@
 
 #include "core/base/json.h"
 #include "core/data/lines.h"
+#include "core/data/text_file.h"
 
 namespace orthant {
 
@@ -37,6 +38,12 @@ ScoredSequence PairReader::sequence(std::string_view source, std::string_view ta
 }
 
 PairReader::File PairReader::file(const std::string& path) const {
+  if (!is_json_lines(path)) {
+    throw ConfigError(
+        fmt::format("'{}': a model of kind \"{}\" is asked for targets, and a text has none: give JSON "
+                    "lines (.jsonl) with 'source' and 'target'",
+                    path, settings_.model.kind));
+  }
   File all;
   for_each_line(path, [&](std::string_view line, const std::string& where) {
     const Json json = parse_json(std::as_bytes(std::span(line)), where);

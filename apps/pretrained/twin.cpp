@@ -152,11 +152,15 @@ Twin twin_of(const Config& config, const Origin* origin) {
     }
   }
   const std::vector<FamilyPtr> all = families_of(config.settings.model.kind, *config.settings.catalogue);
-  if (config.settings.model.kind != decoder_kind) {
-    return all.empty() ? Twin{.family = {},
-                              .config = {},
-                              .reasons = {fmt::format("model.kind = \"{}\"", config.settings.model.kind)}}
-                       : as_family(config, all.front());
+  if (config.settings.model.kind != decoder_kind) {  // the one that comes nearest
+    Twin found{.family = {}, .config = {}, .reasons = {fmt::format("model.kind = \"{}\"", config.settings.model.kind)}};
+    for (const FamilyPtr& family : all) {
+      Twin twin = as_family(config, family);
+      if (family == all.front() || twin.reasons.size() < found.reasons.size()) {
+        found = std::move(twin);
+      }
+    }
+    return found;
   }
   const char* const nearest = routed_in(links_of(config.settings)) > 0 ? "mixtral" : "mistral";
   return as_family(config, find_family(nearest, *config.settings.catalogue));

@@ -58,6 +58,10 @@ const Cell cells[] = {
     {"switch",
      table("data", 2) + table("expert", 2),
      {R"(moe.router="switch")", "moe.top_k=1", "moe.capacity_factor=1.25", "moe.every=2"}},
+    {"gshard_and_layer_norm",
+     table("data", 2) + table("expert", 2) + table("pipeline", 2),
+     {R"(moe.router="gshard")", "moe.capacity_factor=2.0", R"(model.norm="layernorm")", "batch.micro_batch=2"}},
+    {"heads_of_an_odd_size", table("tensor", 2), {"model.head_dim=5", "model.start_token=3", "model.end_token=46"}},
     {"tied_pipeline", table("pipeline", 3), {"model.tie_embeddings=true"}},
     {"dropout", table("data", 2) + table("pipeline", 2), {"model.dropout=0.2"}},
     {"recompute_full",
@@ -91,7 +95,7 @@ TEST(EncoderDecoderChain, RefusesWhatItCannotDo) {
   const auto refused = [](const Overrides& more) { return refusal(joined(base, more), plugin); };
   EXPECT_THAT(refused({R"(data.source="synthetic")"}),
               AllOf(HasSubstr("\"synthetic\" gives tokens, and a model of kind \"t5\" reads target and source"),
-                    HasSubstr("write source = \"spans\" or \"rewriting\"")));
+                    HasSubstr("write source = \"spans\" or \"prefix\" or \"translation\" or \"rewriting\"")));
   EXPECT_THAT(refused({"model.mtp_depth=1"}), HasSubstr("predicts no tokens further ahead"));
   EXPECT_THAT(refused({R"(model.kind="decoder")"}), HasSubstr("\"rewriting\" gives target and source"));
   EXPECT_THAT(refused({"data.validation_sequences=0", "run.validate_every=1"}), HasSubstr("0 measures nothing"));
@@ -99,8 +103,13 @@ TEST(EncoderDecoderChain, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused({"model.relative_buckets=6"}), HasSubstr("write a multiple of 4"));
   EXPECT_THAT(refusal(base, table("sequence", 2, "method = \"ring\"\n") + plugin),
               HasSubstr("needs whole sequences in attention, and axis 'sequence' divides them"));
-  EXPECT_THAT(refusal(joined(base, {"model.source_length=9"}), table("sequence", 2) + plugin),
-              HasSubstr("9 positions of a sequence do not divide"));
+  EXPECT_THAT(
+      refusal(joined(base, {"model.source_length=9"}), table("sequence", 2) + plugin),
+      HasSubstr("9 positions of a sequence do not divide into 2 parts for the 2 ranks of axis 'sequence', in the "
+                "token space 'source'"));
+  EXPECT_THAT(refused({"moe.every=4", "moe.top_k=2"}), HasSubstr("no block of either stack would have experts"));
+  EXPECT_THAT(refused({"moe.every=3", "model.head_dim=5"}), HasSubstr("accepted"));  // the encoder's third block
+  EXPECT_THAT(refused({"model.end_token=128"}), HasSubstr("[model] end_token: it is no id below vocab_size"));
 }
 
 }  // namespace
