@@ -50,7 +50,7 @@ class Masked final : public Sequences {
 
  private:
   Sequence masked(const Sequence& texts, std::int64_t i, bool held_out) const {
-    const MaskDraws draws{seed_, held_out, std::uint64_t{0}};
+    const MaskDraws draws{seed_, held_out, static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(positions_)};
     Sequence all;
     std::int64_t at = 0;
     for (const SequenceDocument& text : texts) {
