@@ -116,8 +116,9 @@ TEST(Captioner, EqualsOneRankInEveryLayout) {
 TEST(Captioner, ReadsPicturesAlone) {
   EXPECT_THAT(test::refusal(joined(base, {R"(data.source="synthetic")"}), captions()),
               HasSubstr("a model of kind \"captioner\" reads patches and words"));
-  EXPECT_THAT(test::refusal(joined(base, {"data.sequence_length=12"}), captions()),
-              HasSubstr("a picture and its caption take 13 positions"));
+  const Config narrow = experiment(joined(base, {"data.sequence_length=12"}), captions());
+  EXPECT_THAT([&] { make_batch_source(narrow.settings); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("a picture and its caption take 13 positions")));
 }
 
 }  // namespace
