@@ -7,22 +7,15 @@ namespace orthant {
 MoeLayer::MoeLayer(const ParamStore& store, Plan& plan, const Link& link)
     : router_(store, plan, link), experts_(store, link.router, plan, link.number) {}
 
-Routing MoeLayer::decide(const StepContext& ctx, const Tensor& router_in) const {
-  ExpertDecisions* const kept = ctx.sums.decisions;
-  if (kept != nullptr && kept->again) {
-    return Routing::take(kept->kept);
-  }
-  Routing decided = router_.route(ctx, router_in);
-  if (kept != nullptr) {
-    decided.save(kept->kept);
-  }
-  return decided;
-}
-
 Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
   const Tensor router_in = router_.input(ctx, n);
-  Routing decided = decide(ctx, router_in);
+  ExpertDecisions* const kept = ctx.sums.decisions;
+  const bool again = kept != nullptr && kept->again;
+  Routing decided = again ? Routing::take(kept->kept) : router_.route(ctx, router_in);
   Tensor y = experts_.forward(ctx, n, decided, saved);
+  if (kept != nullptr && !again) {
+    decided.save(kept->kept);  // with the plan of its exchange, which is made on the way to the experts
+  }
   const Tensor& copied = decided.copy_weight;
   if (copied.defined()) {
     ctx.stream.add(y, product(ctx, n.dtype(), n, spread_weights(ctx, copied, n.dim(1))));

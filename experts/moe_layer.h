@@ -18,7 +18,6 @@ class MoeLayer {
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
 
  private:
-  Routing decide(const StepContext& ctx, const Tensor& router_in) const;
 
   Router router_;
   Experts experts_;
