@@ -64,7 +64,7 @@ class CoAtNet final : public ModelKind {
   }
 
   std::vector<Refusal> refusals(const Settings& s) const override {
-    std::vector<Refusal> found;
+    std::vector<Refusal> found = wrong_sizes(s);
     const auto refuse = [&](bool wrong, const char* key, const std::string& what, const std::string& advice) {
       if (wrong) {
         found.push_back({{key}, what, advice});

@@ -53,8 +53,8 @@ Tensor neighbours(const Taps& taps, Stream& s) {
         for (std::int64_t k = 0; k < places; ++k) {
           const std::int64_t from_y = y * taps.stride + k / 3 - 1, from_x = x * taps.stride + k % 3 - 1;
           const bool inside = from_y >= 0 && from_y < from_size && from_x >= 0 && from_x < from_size;
-          rows[static_cast<std::size_t>(to * places + k)] =
-              inside ? static_cast<std::int32_t>(row_of(image, from_y, from_x, taps.grid, taps.from_side)) : -1;
+          rows[static_cast<std::size_t>(to * places + k)] = static_cast<std::int32_t>(
+              inside ? row_of(image, from_y, from_x, taps.grid, taps.from_side) : taps.from_pixels());
         }
       }
     }
@@ -83,13 +83,13 @@ void depthwise(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& 
   s.apply({.name = "images/depthwise",
            .inputs = {x, w, rows},
            .outputs = {y},
-           .host = [channels = static_cast<std::size_t>(x.dim(1))](const HostArguments& a) {
+           .host = [pixels = x.dim(0), channels = static_cast<std::size_t>(x.dim(1))](const HostArguments& a) {
              const float *const from = a.input<float>(0).data(), *const weight = a.input<float>(1).data();
              const auto row = a.input<std::int32_t>(2);
              const auto to = a.output<float>(0);
              std::fill(to.begin(), to.end(), 0.0f);
              for (std::size_t at = 0; at < row.size(); ++at) {
-               if (row[at] < 0) {
+               if (row[at] >= pixels) {
                  continue;
                }
                float* const out = to.data() + at / places * channels;
@@ -112,7 +112,8 @@ void depthwise_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, co
   s.apply({.name = "images/depthwise_backward",
            .inputs = inputs,
            .outputs = outputs,
-           .host = [channels = static_cast<std::size_t>(x.dim(1)), learns = dw.defined()](const HostArguments& a) {
+           .host = [pixels = x.dim(0), channels = static_cast<std::size_t>(x.dim(1)),
+                    learns = dw.defined()](const HostArguments& a) {
              const float *const d = a.input<float>(0).data(), *const from = a.input<float>(1).data();
              const float* const weight = a.input<float>(2).data();
              const auto row = a.input<std::int32_t>(3);
@@ -120,7 +121,7 @@ void depthwise_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, co
              std::fill(to.begin(), to.end(), 0.0f);
              float* const grown = learns ? a.output<float>(1).data() : nullptr;
              for (std::size_t at = 0; at < row.size(); ++at) {
-               if (row[at] < 0) {
+               if (row[at] >= pixels) {
                  continue;
                }
                const float* const out = d + at / places * channels;

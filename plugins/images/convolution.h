@@ -29,7 +29,7 @@ struct Taps {
   std::int64_t to_pixels() const { return cells() * to_side() * to_side(); }
 };
 
-// i32 [to_pixels * 9]: the row of each place, output pixel by output pixel; -1 beyond the image.
+// i32 [to_pixels * 9]: the row of each place, output pixel by output pixel; from_pixels, no row, beyond the image.
 Tensor neighbours(const Taps& taps, Stream& s);
 // i32 [to_pixels]: the image of each output pixel.
 Tensor image_of_pixels(const Taps& taps, Stream& s);

@@ -49,7 +49,8 @@ IdxFile read_idx(const std::string& path) {
   const std::int64_t held = static_cast<std::int64_t>(bytes.size() - file.begin);
   if (elements != held) {
     refuse(fmt::format("its header announces {} = {} elements, and {} bytes follow: it is cut short or damaged",
-                       fmt::join(file.size, " x "), elements > held ? "more" : std::to_string(elements), held));
+                       fmt::join(file.size, " x "),
+                       elements > static_cast<std::int64_t>(bytes.size()) ? "more" : std::to_string(elements), held));
   }
   return file;
 }

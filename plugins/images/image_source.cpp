@@ -108,29 +108,10 @@ class Pictures final : public Sequences {
   mutable DecodeAhead ahead_;  // last: its threads use the others
 };
 
+// A kind of this plugin has refused them by then.
 void check_sizes(const Settings& s) {
-  const ImageKeys keys = image_keys(s);
-  const PatchKeys patches = patch_keys(s);
-  if (keys.image_size % patches.patch_size != 0) {
-    throw SettingError("model.patch_size",
-                       fmt::format("[model] patch_size: {} does not divide data.image_size, {}\nwrite one that does",
-                                   patches.patch_size, keys.image_size));
-  }
-  const std::int64_t tokens = patches_of(s) + (has_class_token(s) ? 1 : 0);
-  if (s.data.sequence_length != tokens) {
-    throw SettingError(
-        "data.sequence_length",
-        fmt::format("[data] sequence_length: an image of {0} x {0} has {1} patches of {2} x {2}{3}\nwrite "
-                    "sequence_length = {4}",
-                    keys.image_size, patches_of(s), patches.patch_size, has_class_token(s) ? " and a class token" : "",
-                    tokens));
-  }
-  for (const auto& [key, list] : {std::pair("image_mean", &keys.image_mean), std::pair("image_std", &keys.image_std)}) {
-    if (!list->empty() && static_cast<std::int64_t>(list->size()) != keys.image_channels) {
-      throw SettingError(fmt::format("data.{}", key),
-                         fmt::format("[data] {}: {} numbers for {} channels\nwrite one for each", key, list->size(),
-                                     keys.image_channels));
-    }
+  for (const Refusal& wrong : wrong_sizes(s)) {
+    throw SettingError(wrong.keys.front(), fmt::format("{}\n{}", wrong.message, wrong.advice));
   }
 }
 

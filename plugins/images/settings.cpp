@@ -1,5 +1,7 @@
 #include "settings.h"
 
+#include <utility>
+
 namespace orthant::images {
 
 const Keys<ImageKeys>& ImageKeys::keys() {
@@ -89,6 +91,33 @@ const Keys<ClassKeys>& ClassKeys::keys() {
       Keys<ClassKeys>().add("label_smoothing", &ClassKeys::label_smoothing,
                             "image_classes: share of the label that all classes have in common.", between(0, 0.99));
   return all;
+}
+
+std::vector<Refusal> wrong_sizes(const Settings& s) {
+  const ImageKeys keys = image_keys(s);
+  const PatchKeys patches = patch_keys(s);
+  if (keys.image_size % patches.patch_size != 0) {
+    return {
+        {{"model.patch_size", "data.image_size"},
+         fmt::format("[model] patch_size: {} does not divide data.image_size, {}", patches.patch_size, keys.image_size),
+         "write one that does"}};
+  }
+  const std::int64_t tokens = patches_of(s) + (has_class_token(s) ? 1 : 0);
+  if (s.data.sequence_length != tokens) {
+    return {
+        {{"data.sequence_length", "data.image_size", "model.patch_size", "model.pool"},
+         fmt::format("[data] sequence_length: an image of {0} x {0} has {1} patches of {2} x {2}{3}", keys.image_size,
+                     patches_of(s), patches.patch_size, has_class_token(s) ? " and a class token" : ""),
+         fmt::format("write sequence_length = {}", tokens)}};
+  }
+  for (const auto& [key, list] : {std::pair("image_mean", &keys.image_mean), std::pair("image_std", &keys.image_std)}) {
+    if (!list->empty() && static_cast<std::int64_t>(list->size()) != keys.image_channels) {
+      return {{{fmt::format("data.{}", key)},
+               fmt::format("[data] {}: {} numbers for {} channels", key, list->size(), keys.image_channels),
+               "write one for each"}};
+    }
+  }
+  return {};
 }
 
 }  // namespace orthant::images

@@ -74,6 +74,9 @@ inline PatchKeys patch_keys(const Settings& s) {
   return read_keys<PatchKeys>(kind_values(s, "model"));
 }
 
+// What does not fit together of an image, its patches and a sequence.
+std::vector<Refusal> wrong_sizes(const Settings& s);
+
 // Numbers of a patch: of each channel its pixels, row by row.
 inline std::int64_t patch_columns(const Settings& s) {
   const std::int64_t side = patch_keys(s).patch_size;

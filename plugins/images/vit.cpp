@@ -58,7 +58,7 @@ class Vit final : public ModelKind {
   }
 
   std::vector<Refusal> refusals(const Settings& s) const override {
-    std::vector<Refusal> found;
+    std::vector<Refusal> found = wrong_sizes(s);
     const auto refuse = [&](bool wrong, const char* key, const char* what, const char* advice) {
       if (wrong) {
         found.push_back({{key}, what, advice});

@@ -194,7 +194,9 @@ void expect_gradients(const Overrides& model) {
     loss(0);
     const double expected = static_cast<double>(*steepest);
     EXPECT_NEAR(expected, difference, 0.02 * std::abs(difference) + 2e-5) << name;
-    EXPECT_GT(std::abs(expected), 1e-5) << name;
+    if (!name.ends_with("k_proj.bias")) {  // which moves all scores of a query alike
+      EXPECT_GT(std::abs(expected), 1e-5) << name;
+    }
   }
 }
 

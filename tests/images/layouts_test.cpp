@@ -57,6 +57,7 @@ const Cell cells[] = {
     {"mean", of_mean, table("data", 2) + table("sequence", 2), {"moe.experts=0"}},
     {"mean_ulysses_4", of_mean, table("sequence", 4), {"moe.experts=0"}},
     {"mean_rows", of_mean, table("tensor", 2, cut_rows) + table("sequence", 2), {"moe.experts=0"}},
+    {"mean_ring", of_mean, table("sequence", 2, "method = \"ring\"\n"), {"moe.experts=0"}},
     {"priority_data", priority, table("data", 4)},
     {"priority_expert", priority, table("data", 4) + table("expert", 4)},
     {"priority_tensor", priority, table("tensor", 2) + table("data", 2, "zero = 2\n") + table("expert", 2)},
@@ -150,7 +151,6 @@ TEST(Vit, RefusesWhatItCannotDo) {
       HasSubstr("need whole images, and axis 'sequence' divides them"));
   EXPECT_THAT(refusal(convolutions, table("tensor", 2, cut_rows) + plugin),
               HasSubstr("need whole images, and axis 'tensor' divides them"));
-  EXPECT_THAT(refusal(dense, table("sequence", 2, "method = \"ring\"\n") + plugin), HasSubstr("ring"));
 }
 
 }  // namespace

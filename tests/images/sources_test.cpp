@@ -381,7 +381,7 @@ TEST(Damage, CutsAreRefused) {
   write_pictures(folder.path("set"));
   for (const char* picture : {"set/a/0.png", "set/a/1.jpg"}) {
     const Bytes whole = read_file(folder.path(picture));
-    for (const std::size_t size : {whole.size() / 2, whole.size() - whole.size() / 8, std::size_t{3}}) {
+    for (const std::size_t size : {whole.size() / 2, whole.size() - whole.size() / 4, std::size_t{3}}) {
       write(folder.path("cut"), Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)));
       EXPECT_THAT(error_of([&] { decode(folder.path("cut")); }), HasSubstr("/cut'")) << picture << size;
     }
