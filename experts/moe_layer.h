@@ -18,7 +18,6 @@ class MoeLayer {
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
 
  private:
-
   Router router_;
   Experts experts_;
 };

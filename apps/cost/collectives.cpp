@@ -66,8 +66,9 @@ Group group_of(const Machine& machine, const Spans& spans) {
   const bool alone = machine.links.size() == 1;
   Group group{1,
               1,
-              {near.bandwidth * machine.factors.links, near.latency, near.reduces},
-              {far.bandwidth * (alone ? machine.factors.links : machine.factors.network), far.latency, far.reduces}};
+              {near.bandwidth * machine.factors.links, near.latency, near.reduces, near.sums, near.exchanges},
+              {far.bandwidth * (alone ? machine.factors.links : machine.factors.network), far.latency, far.reduces,
+               far.sums, far.exchanges}};
   for (int i = 0; i < spans.count; ++i) {
     const auto [size, stride] = spans.of[static_cast<std::size_t>(i)];
     const int node = near.ranks <= 0 ? size * stride : near.ranks;
@@ -77,13 +78,6 @@ Group group_of(const Machine& machine, const Spans& spans) {
     }
     group.size *= size;
     group.inner *= inner;
-  Group group{size,
-              inner,
-              {near.bandwidth * machine.factors.links, near.latency, near.reduces, near.sums, near.exchanges},
-              {far.bandwidth * (alone ? machine.factors.links : machine.factors.network), far.latency, far.reduces,
-               far.sums, far.exchanges}};
-  while (group.size % group.inner != 0) {
-    --group.inner;  // an uneven last node: as many as all nodes have
   }
   return group;
 }
