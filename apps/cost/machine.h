@@ -55,6 +55,7 @@ struct Cores {
   int count = 0;        // 0: each rank has a device of its own
   double together = 1;  // the rate of one of `count` ranks at work, over that of one alone
   double cache = 0;     // bytes of a core's own cache; 0: not measured
+  double expert = 0;    // s that one expert more costs a product of several, beside its work
   double cached = 1;  // the rate of memory where what an operation touches fits in it, over the rate where it does not
 };
 

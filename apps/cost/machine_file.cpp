@@ -187,6 +187,8 @@ void read_own(NumberFile& file, Machine& machine) {
          {"together", "the rate of a rank at work on each core, over that of one alone", &machine.cores.together, 1,
           true, 1.5},
          {"cache_mb", "MB (10^6 bytes) of a core's own cache", &machine.cores.cache, 1e6, false, 1e6},
+         {"expert_us", "microseconds that an expert costs a product of several, beside its work", &machine.cores.expert,
+          1e-6, false, 1e6},
          {"cached", "the rate of memory in the cache, over that outside of it", &machine.cores.cached, 1, false, 1e3}});
     machine.cores.count = static_cast<int>(count);
   }

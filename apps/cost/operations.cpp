@@ -9,8 +9,9 @@ namespace {
 // What a host does for a forward pass, counted in launches, with its bookkeeping; for a backward pass twice as much.
 constexpr double dense_launches = 120, routed_launches = 160, expert_launches = 10, narrow_expert_launches = 30,
                  head_launches = 60;
-// On cores nothing is launched, but a product has a price beside its work: those of a pass, without the experts'.
-constexpr double core_dense_products = 4, core_routed_products = 3, core_expert_products = 2, core_head_products = 1;
+// On cores nothing is launched, but a product has a price beside its work. Those of a pass; all experts of a rank are
+// one product, in which each has a price too.
+constexpr double core_dense_products = 4, core_routed_products = 5, core_expert_products = 2, core_head_products = 1;
 
 // Of products that are never narrower than halves.
 Precision wide(const Layout& layout, const Machine& machine) {
@@ -213,7 +214,8 @@ BlockSeconds block_seconds(const ModelShape& model, const Layout& layout, const 
   const double of_expert = layout.precision > Precision::half ? narrow_expert_launches : expert_launches;
   double launches = routed ? routed_launches + of_expert * own_experts : dense_launches;
   if (machine.cores.count > 0) {
-    launches = routed ? core_routed_products + core_expert_products * own_experts : core_dense_products;
+    const double in_products = machine.cores.expert / machine.factors.launch;
+    launches = routed ? core_routed_products + core_expert_products * own_experts * in_products : core_dense_products;
   }
   BlockSeconds block;
   block.forward = pass;

@@ -158,6 +158,7 @@ cost::Machine machine_of(const Measured& measured) {
     const int used = std::min(measured.ranks, measured.cores);
     machine.cores.count = measured.cores;
     machine.cores.together = std::min(most_factor, measured.together[static_cast<std::size_t>(used) - 1] / used);
+    machine.cores.expert = measured.expert_seconds;
     fit_cache(measured, machine);
   }
   double ln = 0;
@@ -227,7 +228,8 @@ std::string machine_toml(const cost::Machine& machine, const std::string& headin
                         machine.practice->spread);
   }
   if (machine.cores.count > 0) {
-    text += fmt::format("\n[cores]\ncount = {}\ntogether = {:.5g}\n", machine.cores.count, machine.cores.together);
+    text += fmt::format("\n[cores]\ncount = {}\ntogether = {:.5g}\nexpert_us = {:.5g}\n", machine.cores.count,
+                        machine.cores.together, machine.cores.expert / micro);
     if (machine.cores.cache > 0) {
       text += fmt::format("cache_mb = {:.5g}\ncached = {:.5g}\n", machine.cores.cache / 1e6, machine.cores.cached);
     }
@@ -253,10 +255,11 @@ std::string text_of(const Measured& measured, const cost::Machine& machine) {
     text += fmt::format("{:<12} {:>10.2f} {:>8.2f}\n", one.name, 1e-6 * one.bytes, 1e-9 * one.bytes / one.seconds);
   }
   text += fmt::format(
-      "\nattention {:.1f} GFLOP/s; an operation on a few numbers {:.2f} us; a step of nearly no work "
-      "{:.3f} ms\n",
-      1e-9 * measured.attention_flops / measured.attention_seconds, 1e6 * measured.launch_seconds,
-      1e3 * measured.step_seconds);
+      "\nattention {:.1f} GFLOP/s; an expert more in a product {:.2f} us; an operation on a few numbers {:.2f} us; a "
+      "step "
+      "of nearly no work {:.3f} ms\n",
+      1e-9 * measured.attention_flops / measured.attention_seconds, 1e6 * measured.expert_seconds,
+      1e6 * measured.launch_seconds, 1e3 * measured.step_seconds);
   text += "\nranks at work and their products, in those of one alone:";
   for (std::size_t k = 0; k < measured.together.size(); ++k) {
     text += fmt::format(" {}: {:.2f}", k + 1, measured.together[k]);

@@ -39,6 +39,7 @@ class RankMeasurement {
       products();
       memory();
       attention();
+      experts();
       launch();
     }
     world_->barrier(*stream_);
@@ -133,6 +134,23 @@ class RankMeasurement {
     // Half of the scores: a token sees what lies before it.
     found_.attention_flops = 2.0 * static_cast<double>(t * shape.positions * width);
     found_.attention_seconds = timed([&] { stream_->attention(o, lse, q, k, v, {}, shape); });
+  }
+
+  // The same rows and products, once for several experts and once for one.
+  void experts() {
+    constexpr std::int64_t rows = 256, inner = 64, several = 16;
+    const auto seconds = [&](std::int64_t count) {
+      std::vector<std::int32_t> offsets;
+      for (std::int64_t e = 0; e <= count; ++e) {
+        offsets.push_back(static_cast<std::int32_t>(rows / count * e));
+      }
+      const Tensor a = filled(DType::f32, {rows, inner}), b = filled(DType::f32, {count, inner, inner}),
+                   c = filled(DType::f32, {rows, inner}), offset = device_.empty(DType::i32, {count + 1});
+      stream_->upload(offset, offsets.data());
+      return timed([&] { stream_->grouped_gemm(c, a, b, offset, {.transpose_b = true}); });
+    };
+    constexpr double least = 1e-9;  // none that can be seen
+    found_.expert_seconds = std::max(least, (seconds(several) - seconds(1)) / (several - 1));
   }
 
   void launch() {

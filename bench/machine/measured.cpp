@@ -48,6 +48,7 @@ void check(const Measured& measured) {
     must_be_possible(fmt::format("{} of {:g} bytes, s", link.call, link.bytes), link.seconds, least_seconds,
                      most_seconds);
   }
+  must_be_possible("an expert more in a product, s", measured.expert_seconds, least_seconds, 1);
   must_be_possible("an operation on a few numbers, s", measured.launch_seconds, least_seconds, 1);
   must_be_possible("a step of nearly no work, s", measured.step_seconds, 1e-7, most_seconds);
 }
@@ -79,6 +80,7 @@ std::string to_json(const Measured& measured) {
   for (const LinkTime& one : measured.links) {
     json["links"].push_back({{"call", one.call}, {"bytes", one.bytes}, {"seconds", one.seconds}});
   }
+  json["expert_seconds"] = measured.expert_seconds;
   json["launch_seconds"] = measured.launch_seconds;
   json["step_seconds"] = measured.step_seconds;
   return json.dump() + "\n";
@@ -111,6 +113,7 @@ Measured from_json(const std::string& text) {
     for (const auto& one : json.at("links")) {
       measured.links.push_back({one.at("call"), number(one.at("bytes")), number(one.at("seconds"))});
     }
+    measured.expert_seconds = number(json.at("expert_seconds"));
     measured.launch_seconds = number(json.at("launch_seconds"));
     measured.step_seconds = number(json.at("step_seconds"));
     return measured;

@@ -35,6 +35,7 @@ struct Measured {
   double attention_flops = 0, attention_seconds = 0;  // a forward pass, f32
   std::vector<double> together;                       // [k - 1]: products/s of all k ranks that compute, over one's
   std::vector<LinkTime> links;                        // empty for one rank
+  double expert_seconds = 0;                          // that one expert more costs a product of several
   double launch_seconds = 0;                          // of an operation on a few numbers
   double step_seconds = 0;                            // of a training step of nearly no work
 };

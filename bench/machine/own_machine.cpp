@@ -42,6 +42,7 @@ std::vector<OwnParameter> own_parameters(OwnMachines& machines) {
   shared(0.5, [](cost::Machine& m) -> double& { return m.practice->step; });
   shared(0.1, [](cost::Machine& m) -> double& { return m.cores.together; });
   shared(0.5, [](cost::Machine& m) -> double& { return m.cores.cached; });
+  shared(0.7, [](cost::Machine& m) -> double& { return m.cores.expert; });
   for (auto& [name, machine] : machines) {
     list.push_back({{&machine.factors.links}, 0, 0.5});
     list.push_back({{&machine.links.front().latency}, 0, 1.0});

@@ -38,6 +38,7 @@ Measured measured_on_two_cores() {
   measured.memory_bytes = 16e9;
   measured.together = {1, 1.8};
   measured.launch_seconds = 1e-6;
+  measured.expert_seconds = 3e-6;
   measured.step_seconds = 2e-3;
   for (const bool half : {false, true}) {
     for (const std::int64_t n : {64, 256, 1024}) {
@@ -116,6 +117,7 @@ TEST(MachineOf, ItsFileIsReadAsItWasWritten) {
   same(read.cores.together, found.cores.together);
   same(read.cores.cache, found.cores.cache);
   same(read.cores.cached, found.cores.cached);
+  same(read.cores.expert, 3e-6);
 }
 
 TEST(MachineOf, WhatIsMeasuredSurvivesItsText) {
@@ -149,6 +151,7 @@ TEST(MachineOf, AbsurdMeasurementsAreRefusedByName) {
   EXPECT_THAT(refusal([](Measured& m) { m.links.clear(); }), HasSubstr("no link was measured"));
   EXPECT_THAT(refusal([](Measured& m) { m.step_seconds = 0; }), HasSubstr("a step of nearly no work"));
   EXPECT_THAT(refusal([](Measured& m) { m.launch_seconds = 0; }), HasSubstr("an operation on a few numbers"));
+  EXPECT_THAT(refusal([](Measured& m) { m.expert_seconds = 0; }), HasSubstr("an expert more in a product"));
   EXPECT_THAT(refusal([](Measured& m) { m.memory_bytes = 0; }), HasSubstr("memory, bytes is 0"));
   EXPECT_EQ(refusal([](Measured&) {}), "no error");
 }

@@ -27,7 +27,7 @@ OwnMachines two_machines() {
   one.memory = 16e9;
   one.memory_bandwidth = 8e9;
   one.factors = {0.7, 0.9, 0.8, 0.8, 5e-6};
-  one.cores = {.count = 2, .together = 0.9, .cache = 2e6, .cached = 3};
+  one.cores = {.count = 2, .together = 0.9, .cache = 2e6, .expert = 1e-6, .cached = 3};
   one.practice = cost::Practice{0.4, 0.001, 0.3e-3, 0.1};
   one.links = {{"local", 0, 4e9, 2e-6, false}};
   cost::Machine other = one;
@@ -71,7 +71,7 @@ TEST(OwnMachine, AMachineIsFoundAgainFromTheLayoutsThatAreSeen) {
   const std::vector<OwnRow> rows = rows_of(truth);
   OwnMachines start = truth;
   for (auto& [name, machine] : start) {
-    machine.factors.products *= 1.2;
+    machine.factors.products *= 1.5;
     machine.factors.memory *= 0.8;
     machine.factors.links *= 1.5;
     machine.factors.launch *= 2;
