@@ -40,7 +40,7 @@ TEST(Skew, ACapacityDropsWhatIsAboveIt) {
   EXPECT_DOUBLE_EQ(dropped, 3.0 / 20);
 }
 
-cost::ModelShape mixture() {
+cost::ModelShape routed_model() {
   cost::ModelShape model = gpt_175b();
   model.layers = 4;
   model.experts = 4;
@@ -53,7 +53,7 @@ cost::ModelShape mixture() {
 // One stage does one pass after another: a step takes what balanced routing takes, and for each routed block and
 // micro-batch what the busiest rank has beyond the mean.
 TEST(Skew, AStepTakesTheSlowestRankOfEveryMicroBatchAndLayer) {
-  const cost::ModelShape model = mixture();
+  const cost::ModelShape model = routed_model();
   const cost::Machine machine = round_machine();
   const cost::Practice practice;
   cost::Layout layout = layout_of(4, 1, 1, 12, 1);  // three micro-batches
@@ -80,7 +80,7 @@ TEST(Skew, AStepTakesTheSlowestRankOfEveryMicroBatchAndLayer) {
 
 // Of stages that wait for each other the slow micro-batch counts where it is, not in the mean.
 TEST(Skew, StagesWaitForASlowMicroBatch) {
-  cost::ModelShape model = mixture();
+  cost::ModelShape model = routed_model();
   model.dense_layers = 0;  // both stages have experts
   const cost::Machine machine = round_machine();
   cost::Layout layout = layout_of(8, 1, 2, 16, 1);
@@ -95,7 +95,7 @@ TEST(Skew, StagesWaitForASlowMicroBatch) {
 }
 
 TEST(Skew, QuantilesAreThoseOfDrawnSteps) {
-  const cost::ModelShape model = mixture();
+  const cost::ModelShape model = routed_model();
   const cost::Machine machine = round_machine();
   cost::Layout layout = layout_of(4, 1, 1, 4, 1);  // one micro-batch: a step is one of two
   layout.expert = 4;
