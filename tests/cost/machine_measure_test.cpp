@@ -8,8 +8,12 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <memory>
+#include <set>
 
 #include "apps/cost/machine_file.h"
+#include "bench/machine/measure_rank.h"
+#include "parallel/local/thread_world.h"
 #include "tests/support/error_of.h"
 #include "tests/support/run_supervisor.h"
 
@@ -154,6 +158,40 @@ TEST(MachineOf, AbsurdMeasurementsAreRefusedByName) {
   EXPECT_THAT(refusal([](Measured& m) { m.expert_seconds = 0; }), HasSubstr("an expert more in a product"));
   EXPECT_THAT(refusal([](Measured& m) { m.memory_bytes = 0; }), HasSubstr("memory, bytes is 0"));
   EXPECT_EQ(refusal([](Measured&) {}), "no error");
+}
+
+// Two ranks that are threads here: all that is measured is there, and a machine that loads comes of it. No time is
+// asserted.
+TEST(MeasureRank, TwoRanksMeasureAMachine) {
+  Measured measured;
+  run_threads(2, [&](Communicator& communicator) {
+    const std::unique_ptr<Device> device = make_cpu_device(1);
+    Measured own = machine::measure_rank(communicator, *device, true);
+    if (communicator.rank() == 0) {
+      measured = std::move(own);
+    }
+  });
+  measured.cores = 2;
+  measured.memory_bytes = 1e9;
+  EXPECT_THAT(error_of([&] { machine::check(measured); }),
+              HasSubstr("a step of nearly no work"));  // not its own to tell
+  measured.step_seconds = 1e-3;
+  machine::check(measured);
+  EXPECT_EQ(measured.ranks, 2);
+  EXPECT_EQ(measured.together.size(), 2U);
+  std::set<std::string> calls, memory;
+  for (const machine::LinkTime& one : measured.links) {
+    calls.insert(one.call);
+  }
+  for (const machine::MemoryTime& one : measured.memory) {
+    memory.insert(one.name);
+  }
+  EXPECT_EQ(calls, (std::set<std::string>{"all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send"}));
+  EXPECT_EQ(memory, (std::set<std::string>{"activation", "adamw", "add", "copy", "norm"}));
+  const TemporaryFolder directory;
+  const std::string path = (directory.path() / "own.toml").string();
+  std::ofstream(path) << machine::machine_toml(machine::machine_of(measured), "");
+  EXPECT_GT(cost::load_machine(path, cost::FactorFile{}).peak_of(cost::Precision::half), 0);
 }
 
 }  // namespace
