@@ -107,7 +107,7 @@ TEST_F(Goals, TheCommittedFactorsAreTheFits) {
   const cost::FactorFile& fitted = result_->factors;
   EXPECT_EQ(fitted.generations.size(), 4u);
   // The objective has bends where launches begin to count: another compiler's last bits may settle a little beside it.
-  const auto same = [](double a, double b) { EXPECT_NEAR(a / b, 1, 0.02); };
+  const auto same = [](double a, double b) { EXPECT_NEAR(a / b, 1, 0.03); };
   for (const auto& [name, factors] : fitted.generations) {
     const cost::Factors& other = committed.generations.at(name);
     same(factors.products, other.products);

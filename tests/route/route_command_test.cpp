@@ -186,6 +186,24 @@ TEST_F(RouteCommand, SaysThatADenseModelHasNoRoutedLayers) {
   EXPECT_THAT(result.error, HasSubstr("no routed layers"));
 }
 
+// Of a machine on which products are all that takes time: a row whose busiest rank has more takes longer.
+TEST_F(RouteCommand, PredictsStepsOnAMachine) {
+  folder.write("m.toml",
+               "name = \"m\"\ngeneration = \"m\"\nmemory_gb = 1\nmemory_gb_s = 1e6\n[peak_tflops]\nfp32 = 1e-4\n"
+               "[[link]]\ngb_s = 1e6\nlatency_us = 1e-6\n"
+               "[factors]\nproducts = 1\nmemory = 1\nlinks = 1\nnetwork = 1\nlaunch_us = 1e-6\n");
+  folder.write("mixed.txt", "0 2\n1 3\n");
+  const json answers = ask({"--machine", "m.toml", "--ranks", "2", "--placement", "mixed.txt"})["answers"];
+  const json in_order = ask({"--machine", "m.toml", "--ranks", "2"})["answers"].back();
+  const json& mixed = answers.back();
+  EXPECT_FALSE(mixed.contains("step_seconds"));
+  for (const json* one : {&in_order, &mixed}) {
+    EXPECT_LE((*one)["machine"]["p50_seconds"], (*one)["machine"]["p99_seconds"]);
+  }
+  EXPECT_NE(mixed["machine"]["p50_seconds"], in_order["machine"]["p50_seconds"]);
+  EXPECT_EQ(folder.orthant({"route", "runs/r", "--machine", "nowhere.toml"}).code, 78);
+}
+
 TEST_F(RouteCommand, PrintsATable) {
   const Result result = folder.orthant({"route", "runs/r", "--capacity-factor", "0", "--ranks", "2"});
   EXPECT_EQ(result.code, 0) << result.error;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
@@ -94,6 +95,28 @@ TEST_F(SearchCommand, WhatItWritesIsLaunchedAndEqualToOneRank) {
     EXPECT_EQ(trained.code, 0) << trained.output << trained.error;
     EXPECT_EQ(folder_.losses(name).size(), 2U);
   }
+}
+
+// Two experts have all the work: on two ranks in order one has it all, placed by their load each has half.
+TEST_F(SearchCommand, TakesTheRoutingOfARun) {
+  folder_.write("r.jsonl", "{\"step\":1,\"expert_tokens\":{\"0\":[8,8,0,0],\"1\":[8,8,0,0]}}\n");
+  const auto skew_of = [&](const std::string& file) {
+    const Result found =
+        search({"--ranks", "2", "--json", "--routing", file, "--memory", "8 MiB", "--set", "moe.capacity_factor=0"});
+    EXPECT_EQ(found.code, 0) << found.error;
+    std::map<std::string, nlohmann::json> answers;
+    for (const nlohmann::json& one : nlohmann::json::parse(found.output).at("routing")) {
+      answers[one.at("question")] = one;
+    }
+    return answers;
+  };
+  const auto answers = skew_of("r.jsonl");
+  ASSERT_TRUE(answers.contains("as recorded") && answers.contains("capacity factor 1"));
+  EXPECT_NEAR(answers.at("capacity factor 1").at("dropped").get<double>(), 0.5, 1e-12);
+  const std::string other = answers.contains("expert axis of 2") ? "expert axis of 2" : "as recorded";
+  EXPECT_DOUBLE_EQ(answers.at(other).at("busiest_rank").get<double>(), 2);
+  EXPECT_GE(answers.at(other).at("p99_seconds").get<double>(), answers.at("balanced").at("p50_seconds").get<double>());
+  EXPECT_EQ(search({"--routing", "nowhere"}).code, 78);
 }
 
 TEST_F(SearchCommand, SaysWhatBindsWhereNothingFits) {
