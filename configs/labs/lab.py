@@ -54,11 +54,14 @@ def row_of(layout, alone):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("layouts", nargs="*", default=LAYOUTS, choices=LAYOUTS, metavar="LAYOUT")
+    parser.add_argument("layouts", nargs="*", metavar="LAYOUT")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c")
     parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
-    layouts = ["lab"] + [layout for layout in args.layouts if layout != "lab"]
+    unknown = [layout for layout in args.layouts if layout not in LAYOUTS]
+    if unknown:
+        parser.error(f"there is no layout {', '.join(unknown)}; there are {', '.join(LAYOUTS)}")
+    layouts = ["lab"] + [layout for layout in args.layouts or LAYOUTS if layout != "lab"]
     for layout in layouts:
         if not (run_folder(layout) / "metrics.jsonl").exists():
             train(layout, args.set)
