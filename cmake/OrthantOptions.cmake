@@ -33,7 +33,7 @@ if(ORTHANT_SANITIZE)
   target_compile_options(orthant_options INTERFACE -fsanitize=${ORTHANT_SANITIZE} -fno-omit-frame-pointer -g1)
   target_link_options(orthant_options INTERFACE -fsanitize=${ORTHANT_SANITIZE})
   # The checks that a sanitizer adds make GCC warn of code that nobody wrote, another each on another processor; its
-  # manual advises against -Werror here. The build without sanitizers reads the same sources.
+  # manual advises against warnings as errors here. The build without sanitizers reads the same sources.
   set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)
 endif()
 

@@ -160,6 +160,7 @@ zero_expert = "zero"
 [train]
 objective = "cross_entropy"
 from = "base"
+anew = ["lm_head.*"]
 freeze = ["*norm.weight"]
 train_only = ["*.experts.*"]
 mtp_weight = 0.125
