@@ -105,13 +105,14 @@ TEST_F(SearchCommand, TakesTheRoutingOfARun) {
         search({"--ranks", "2", "--json", "--routing", file, "--memory", "8 MiB", "--set", "moe.capacity_factor=0"});
     EXPECT_EQ(found.code, 0) << found.error;
     std::map<std::string, nlohmann::json> answers;
-    for (const nlohmann::json& one : nlohmann::json::parse(found.output).at("routing")) {
+    const nlohmann::json told = nlohmann::json::parse(found.output);
+    for (const nlohmann::json& one : told.at("routing")) {
       answers[one.at("question")] = one;
     }
     return answers;
   };
   const auto answers = skew_of("r.jsonl");
-  ASSERT_TRUE(answers.contains("as recorded") && answers.contains("capacity factor 1"));
+  ASSERT_TRUE(answers.contains("as recorded") && answers.contains("capacity factor 1")) << nlohmann::json(answers);
   EXPECT_NEAR(answers.at("capacity factor 1").at("dropped").get<double>(), 0.5, 1e-12);
   const std::string other = answers.contains("expert axis of 2") ? "expert axis of 2" : "as recorded";
   EXPECT_DOUBLE_EQ(answers.at(other).at("busiest_rank").get<double>(), 2);
