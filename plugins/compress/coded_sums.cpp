@@ -6,8 +6,7 @@
 
 #include <orthant/device.h>
 #include <orthant/group.h>
-
-#include "whole_gradients_only.h"
+#include <orthant/settings.h>
 
 namespace orthant::compress {
 
@@ -95,55 +94,52 @@ std::vector<StateSpec> CodedSums::state(const ParamGroup& group) const {
   std::vector<StateSpec> states = {{.name = "residual", .kind = StateKind::summed},
                                    {.name = "server", .kind = StateKind::summed}};
   if (options_.momentum) {
+    if (group.away.state && !group.frozen) {
+      throw SettingError("optimizer.name",
+                         fmt::format("[optimizer] name: \"onebit_adam\" begins with the moments of '{}', which stay "
+                                     "elsewhere between their uses\nleave the offload of states out",
+                                     group.name));
+    }
     states.push_back({.name = "momentum", .kind = StateKind::summed});
   }
   return states;
 }
 
-bool CodedSums::sum_grads(ParamGroup& group, const HookContext& at) {
-  if (at.step < options_.warm_up || (group.sum->size() == 1 && !options_.momentum)) {
-    return false;
-  }
-  if (options_.momentum && at.step == options_.warm_up) {
-    late_.push_back(&group);  // its first momentum is gathered
-  } else if (group.scattered) {
-    late_.push_back(&group);
-  } else {
-    sum(group, at.stream);
-  }
-  return true;
-}
-
-void CodedSums::finish_sums(const HookContext& at) {
-  std::sort(late_.begin(), late_.end(), [](const ParamGroup* a, const ParamGroup* b) { return a->id < b->id; });
-  for (ParamGroup* group : late_) {
-    if (options_.momentum && at.step == options_.warm_up) {
-      begin_momentum(*group, at.stream);
-    }
-    sum(*group, at.stream);
-  }
-  late_.clear();
-}
-
-// The momentum that warm-up ends with is the optimizer's, of the ranges that ranks own.
+// Where the ranks' shares add up to nothing, as at the end of the warm-up and where a resume brings none, the momentum
+// is the optimizer's, of the ranges that ranks own.
 void CodedSums::begin_momentum(ParamGroup& group, Stream& s) const {
   const auto moment = std::find_if(group.states.begin(), group.states.end(),
                                    [](const ParamState& state) { return state.name == "moment1"; });
   require(moment != group.states.end() && moment->code == StateCode::none && moment->elements == group.owned_elements,
           "onebit_adam keeps moment1 of every element of '{}', uncoded", group.name);
-  const Tensor own = group.state("compress", "momentum").tensor;
+  const Tensor share = group.state("compress", "momentum").tensor;
   const std::int64_t ranks = group.sum->size();
-  const Tensor whole =
-      group.owned_elements == group.padded ? moment->values : s.device().empty(DType::f32, own.shape());
+  const Tensor known = s.device().empty(DType::f32, share.shape());
+  s.copy(known, share);
+  group.sum->all_reduce(known, ReduceOp::sum, s);
+  Tensor whole = moment->values;
   if (group.owned_elements != group.padded) {
     require(group.owned_elements * ranks == group.padded, "'{}' is owned by some of the ranks that sum it", group.name);
+    whole = s.device().empty(DType::f32, share.shape());
     group.sum->all_gather(whole, moment->values, s);
   }
-  s.copy(own, whole);
-  s.scale(own, 1.0f / static_cast<float>(ranks));
+  s.apply({.name = "compress/begin_momentum",
+           .inputs = {known, whole, share},
+           .outputs = {share},
+           .host = [ranks](const HostArguments& a) {
+             const auto sum = a.input<float>(0), m = a.input<float>(1);
+             if (std::all_of(sum.begin(), sum.end(), [](float x) { return x == 0; })) {
+               std::transform(m.begin(), m.end(), a.output<float>(0).begin(),
+                              [&](float x) { return x / static_cast<float>(ranks); });
+             }
+           }});
 }
 
-void CodedSums::sum(ParamGroup& group, Stream& s) const {
+void CodedSums::sum(ParamGroup& group, const HookContext& at) {
+  Stream& s = at.stream;
+  if (options_.momentum && begun_.insert(group.id).second) {
+    begin_momentum(group, s);
+  }
   const std::vector<Part> parts = parts_of(group, options_.code);
   const std::int64_t ranks = group.sum->size();
   const Tensor grad = group.grad.slice(0, {group.elements});

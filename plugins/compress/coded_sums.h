@@ -13,12 +13,11 @@
 // Thread safety: as for keepers.
 #pragma once
 
+#include <set>
 #include <vector>
 
-#include <orthant/keeper.h>
-#include <orthant/plan.h>
-
 #include "codes.h"
+#include "whole_sums.h"
 
 namespace orthant::compress {
 
@@ -32,21 +31,19 @@ struct CodedOptions {
 
 struct Part;  // what one rank sums of a group
 
-class CodedSums final : public Keeper {
+class CodedSums final : public WholeSums {
  public:
-  explicit CodedSums(const CodedOptions& options) : options_(options) {}
-  Sums sums() const override { return Sums::all; }
+  explicit CodedSums(const CodedOptions& options) : WholeSums(options.warm_up), options_(options) {}
   std::vector<StateSpec> state(const ParamGroup& group) const override;
-  bool sum_grads(ParamGroup& group, const HookContext& at) override;
-  void finish_sums(const HookContext& at) override;
 
  private:
+  bool takes(const ParamGroup& group) const override { return options_.momentum || WholeSums::takes(group); }
+  void sum(ParamGroup& group, const HookContext& at) override;
   void begin_momentum(ParamGroup& group, Stream& s) const;
-  void sum(ParamGroup& group, Stream& s) const;
   void exchange(ParamGroup& group, const std::vector<Part>& parts, Stream& s) const;
 
   CodedOptions options_;
-  std::vector<ParamGroup*> late_;  // of several stages: their ranks meet when all layers have run
+  std::set<int> begun_;  // groups whose momentum has been looked at since the start of this process
 };
 
 }  // namespace orthant::compress

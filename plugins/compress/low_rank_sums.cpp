@@ -8,8 +8,6 @@
 #include <orthant/group.h>
 #include <orthant/random.h>
 
-#include "whole_gradients_only.h"
-
 namespace orthant::compress {
 namespace {
 
@@ -80,26 +78,6 @@ std::vector<StateSpec> LowRankSums::state(const ParamGroup& group) const {
       {.name = "q", .kind = StateKind::per_rank, .shape = {std::max<std::int64_t>(columns(group), 1), options_.rank}}};
 }
 
-bool LowRankSums::sum_grads(ParamGroup& group, const HookContext& at) {
-  if (at.step < options_.warm_up || group.sum->size() == 1) {
-    return false;
-  }
-  if (group.scattered) {
-    late_.push_back(&group);
-  } else {
-    sum(group, at.stream);
-  }
-  return true;
-}
-
-void LowRankSums::finish_sums(const HookContext& at) {
-  std::sort(late_.begin(), late_.end(), [](const ParamGroup* a, const ParamGroup* b) { return a->id < b->id; });
-  for (ParamGroup* group : late_) {
-    sum(*group, at.stream);
-  }
-  late_.clear();
-}
-
 // Where q is zero, as at the start and in another layout: random numbers, the same on all ranks of the sum.
 void LowRankSums::begin(ParamGroup& group, const Tensor& q, Stream& s) const {
   struct Rows {
@@ -132,7 +110,8 @@ void LowRankSums::begin(ParamGroup& group, const Tensor& q, Stream& s) const {
            }});
 }
 
-void LowRankSums::sum(ParamGroup& group, Stream& s) const {
+void LowRankSums::sum(ParamGroup& group, const HookContext& at) {
+  Stream& s = at.stream;
   Device& device = s.device();
   const std::int64_t elements = group.elements, rank = options_.rank;
   const Tensor grad = group.grad.slice(0, {elements});

@@ -13,8 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <orthant/keeper.h>
-#include <orthant/plan.h>
+#include "whole_sums.h"
 
 namespace orthant::compress {
 
@@ -24,22 +23,18 @@ struct LowRankOptions {
   std::uint64_t seed = 0;    // of the first Q
 };
 
-class LowRankSums final : public Keeper {
+class LowRankSums final : public WholeSums {
  public:
-  explicit LowRankSums(const LowRankOptions& options) : options_(options) {}
-  Sums sums() const override { return Sums::all; }
+  explicit LowRankSums(const LowRankOptions& options) : WholeSums(options.warm_up), options_(options) {}
   std::vector<StateSpec> state(const ParamGroup& group) const override;
-  bool sum_grads(ParamGroup& group, const HookContext& at) override;
-  void finish_sums(const HookContext& at) override;
 
  private:
   bool factored(const Param& p) const;
   std::int64_t columns(const ParamGroup& group) const;  // of all factored parameters, together
   void begin(ParamGroup& group, const Tensor& q, Stream& s) const;
-  void sum(ParamGroup& group, Stream& s) const;
+  void sum(ParamGroup& group, const HookContext& at) override;
 
   LowRankOptions options_;
-  std::vector<ParamGroup*> late_;  // of several stages: their ranks meet when all layers have run
 };
 
 }  // namespace orthant::compress

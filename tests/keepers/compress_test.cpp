@@ -14,11 +14,9 @@ namespace orthant::keepers_test::compress_test {
 namespace {
 
 namespace fs = std::filesystem;
-using run_test::differences;
 using run_test::ProgramFolder;
 using test::experiment;
 using test::joined;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using Values = std::vector<float>;
@@ -50,14 +48,7 @@ TEST(Compress, ResumesBitForBit) {
     cases.push_back({method.c_str(), compress(method) + mixed});
   }
   for (const Case& c : cases) {
-    const ProgramFolder folder;
-    const Config config = experiment(c.overrides, c.plugins);
-    const Passed first = pass_through(config, {}, 0, 3, folder.path("first"));
-    const Passed rest = pass_through(config, first.saved, 3, 5, folder.path("rest"));
-    const Passed all = pass_through(config, {}, 0, 5, folder.path("all"));
-    EXPECT_THAT(differences(rest.saved, all.saved), IsEmpty()) << c.name;
-    EXPECT_THAT(rest.losses, ElementsAre(all.losses[3], all.losses[4])) << c.name;
-    EXPECT_THAT(rest.notes, IsEmpty()) << c.name;
+    expect_resumes(experiment(c.overrides, c.plugins), 3, 5, c.name);
   }
 }
 
@@ -69,37 +60,10 @@ TEST(Compress, CopiesStayEqual) {
   EXPECT_THAT(take_snapshot(experiment(joined(onebit, tied), compress() + mixed), 4).replica_differences, IsEmpty());
 }
 
-Values read_whole(const CheckpointReader& reader, const std::string& name) {
-  const Shape shape = reader.info(name).shape;
-  std::vector<std::int64_t> begin, size;
-  for (int i = 0; i < shape.rank(); ++i) {
-    begin.push_back(0);
-    size.push_back(shape[i]);
-  }
-  Values values(static_cast<std::size_t>(shape.elements()));
-  reader.read(name, begin, size, values.data());
-  return values;
-}
-
-// What the ranks have left over of a parameter, added up.
-Values summed(const fs::path& checkpoint, const std::string& state, const std::string& param) {
-  const CheckpointReader reader(checkpoint);
-  const std::string name = "plugins/compress/" + state + "/" + param;
-  const Values all = read_whole(reader, name);
-  const std::size_t n = all.size() / static_cast<std::size_t>(reader.info(name).shape[0]);
-  Values sum(n, 0.0f);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    sum[i % n] += all[i];
-  }
-  return sum;
-}
-
 // With SGD of rate 1 and no clipping, weights lose exactly what was sent. Nothing is lost: after a step, what was sent
 // and what is left over make the gradient.
 TEST(Compress, WhatIsSentAndWhatIsLeftIsTheGradient) {
-  const test::Overrides plain = {R"(optimizer.name="sgd")",          "optimizer.lr=1.0",
-                                 R"(optimizer.schedule="constant")", "optimizer.momentum=0.0",
-                                 "optimizer.weight_decay=0.0",       "optimizer.clip_grad_norm=0.0"};
+  const test::Overrides plain = plain_sgd();
   const Snapshot gradient = take_snapshot(experiment(plain, data(4)), 1);
   for (const std::string& method : methods) {
     const ProgramFolder folder;
@@ -109,9 +73,10 @@ TEST(Compress, WhatIsSentAndWhatIsLeftIsTheGradient) {
     double sent = 0, lost = 0;
     for (const auto& [name, whole_gradient] : gradient.gradients[0]) {
       const Values w0 = read_whole(CheckpointReader(before), name), w1 = read_whole(CheckpointReader(after), name);
-      const Values left = summed(after, "residual", name);
-      const Values of_server =
-          method.find("low_rank") == std::string::npos ? summed(after, "server", name) : Values(left.size(), 0.0f);
+      const Values left = summed_state(after, "compress/residual", name);
+      const Values of_server = method.find("low_rank") == std::string::npos
+                                   ? summed_state(after, "compress/server", name)
+                                   : Values(left.size(), 0.0f);
       Values sum(left.size());
       for (std::size_t i = 0; i < sum.size(); ++i) {
         const float moved = w0[i] - w1[i], kept = left[i] + of_server[i];
@@ -156,7 +121,8 @@ TEST(Compress, AnotherLayoutGetsTheSum) {
     for (const std::string& name : CheckpointReader(written.saved).names()) {
       if (!name.starts_with("plugins/") && !name.starts_with("optimizer/")) {
         for (const char* state : {"residual", "server"}) {
-          EXPECT_LT(test::relative_difference(summed(read.saved, state, name), summed(written.saved, state, name)),
+          EXPECT_LT(test::relative_difference(summed_state(read.saved, std::string("compress/") + state, name),
+                                              summed_state(written.saved, std::string("compress/") + state, name)),
                     1e-6)
               << name;
         }
@@ -174,6 +140,8 @@ TEST(Compress, RefusesWhatItCannotSum) {
   EXPECT_THAT(test::refusal(onebit, compress("warm_up = 3\n") + data(2)), HasSubstr("optimizer.freeze_after"));
   EXPECT_THAT(test::refusal(joined(onebit, {R"(optimizer.state_dtype="8bit")"}), compress() + data(2)),
               HasSubstr("onebit_adam"));
+  EXPECT_THAT(test::refusal(onebit, compress() + data(2) + "[plugins.offload]\nstates = \"host\"\n"),
+              HasSubstr("leave the offload of states out"));
 }
 
 // Two steps of AdamW, then steps with the second moment of the second: written out in fp64 from the gradients that
@@ -207,6 +175,26 @@ TEST(OnebitAdam, IsAdamWithAFrozenSecondMoment) {
   check(take_snapshot(experiment(joined(common, onebit), compress()), 3), 1e-5);
   check(take_snapshot(experiment(joined(common, onebit), compress("method = \"int8\"\nblock = 16\n") + data(2)), 3),
         0.03);
+}
+
+// A run of AdamW's that goes on as onebit_adam, its warm-up long over, goes on with AdamW's momentum.
+TEST(OnebitAdam, BeginsWithTheMomentumThatTheCheckpointHas) {
+  const ProgramFolder folder;
+  const test::Overrides common = {"optimizer.clip_grad_norm=0.0"};
+  for (const std::string& zero : {std::string(), std::string("zero = 1\n")}) {
+    const Config adam = experiment(common, data(2, zero));
+    const Passed before = pass_through(adam, {}, 0, 3, folder.path("before"));
+    const Passed expected = pass_through(adam, before.saved, 3, 4, folder.path("expected"));
+    const Config onebit_now =
+        experiment(joined(common, onebit), compress("method = \"int8\"\nblock = 16\n") + data(2, zero));
+    const Passed found = pass_through(onebit_now, before.saved, 3, 4, folder.path("found"));
+    const CheckpointReader a(found.saved), b(expected.saved);
+    for (const std::string& name : b.names()) {
+      if (name.starts_with("optimizer/moment1/")) {
+        EXPECT_LT(test::relative_difference(read_whole(a, name), read_whole(b, name)), 0.03) << name;
+      }
+    }
+  }
 }
 
 TEST(OnebitAdam, IsAdamWBeforeItsMomentIsFrozen) {

@@ -10,12 +10,9 @@
 namespace orthant::keepers_test::diloco_test {
 namespace {
 
-using run_test::differences;
 using run_test::ProgramFolder;
 using test::experiment;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using Values = std::vector<float>;
 
 std::string diloco(int workers, int every, const std::string& more = "") {
@@ -78,14 +75,7 @@ TEST(Diloco, OfRateOneWithoutMomentumIsTheMean) {
 
 TEST(Diloco, ResumesBitForBit) {
   for (const Case& c : within) {
-    const ProgramFolder folder;
-    const Config config = experiment(tied, diloco(2, 2, "fragments = 2\nexchange = \"int8\"\n") + c.plugins);
-    const Passed first = pass_through(config, {}, 0, 3, folder.path("first"));
-    const Passed rest = pass_through(config, first.saved, 3, 5, folder.path("rest"));
-    const Passed all = pass_through(config, {}, 0, 5, folder.path("all"));
-    EXPECT_THAT(differences(rest.saved, all.saved), IsEmpty()) << c.name;
-    EXPECT_THAT(rest.losses, ElementsAre(all.losses[3], all.losses[4])) << c.name;
-    EXPECT_THAT(rest.notes, IsEmpty()) << c.name;
+    expect_resumes(experiment(tied, diloco(2, 2, "fragments = 2\nexchange = \"int8\"\n") + c.plugins), 3, 5, c.name);
   }
 }
 

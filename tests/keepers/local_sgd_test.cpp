@@ -9,10 +9,8 @@
 namespace orthant::keepers_test::local_sgd_test {
 namespace {
 
-using run_test::differences;
 using run_test::ProgramFolder;
 using test::experiment;
-using testing::ElementsAre;
 using testing::IsEmpty;
 
 std::string local_sgd(int workers, int every) {
@@ -103,13 +101,7 @@ TEST(LocalSgd, AWorkerIsARunOfItsOwn) {
 
 TEST(LocalSgd, ResumesBitForBit) {
   for (const Case& c : within) {
-    const ProgramFolder folder;
-    const Config config = experiment(tied, local_sgd(2, 3) + c.plugins);
-    const Passed first = pass_through(config, {}, 0, 2, folder.path("first"));
-    const Passed rest = pass_through(config, first.saved, 2, 4, folder.path("rest"));
-    const Passed all = pass_through(config, {}, 0, 4, folder.path("all"));
-    EXPECT_THAT(differences(rest.saved, all.saved), IsEmpty()) << c.name;
-    EXPECT_THAT(rest.losses, ElementsAre(all.losses[2], all.losses[3])) << c.name;
+    expect_resumes(experiment(tied, local_sgd(2, 3) + c.plugins), 2, 4, c.name);
   }
 }
 

@@ -13,7 +13,6 @@ namespace orthant::keepers_test::topk_sums_test {
 namespace {
 
 namespace fs = std::filesystem;
-using run_test::differences;
 using run_test::ProgramFolder;
 using test::experiment;
 using testing::ElementsAre;
@@ -41,14 +40,7 @@ const Case cases[] = {{"data", topk + data(4)},
 
 TEST(TopkSums, ResumesBitForBit) {
   for (const Case& c : cases) {
-    const ProgramFolder folder;
-    const Config config = experiment(tied, c.plugins);
-    const Passed first = pass_through(config, {}, 0, 2, folder.path("first"));
-    const Passed rest = pass_through(config, first.saved, 2, 4, folder.path("rest"));
-    const Passed all = pass_through(config, {}, 0, 4, folder.path("all"));
-    EXPECT_THAT(differences(rest.saved, all.saved), IsEmpty()) << c.name;
-    EXPECT_THAT(rest.losses, ElementsAre(all.losses[2], all.losses[3])) << c.name;
-    EXPECT_THAT(rest.notes, IsEmpty()) << c.name;
+    expect_resumes(experiment(tied, c.plugins), 2, 4, c.name);
   }
 }
 
@@ -90,37 +82,10 @@ TEST(TopkSums, SparseAndDenseSumsAreEqual) {
 
 using Values = std::vector<float>;
 
-Values read_whole(const CheckpointReader& reader, const std::string& name) {
-  const Shape shape = reader.info(name).shape;
-  std::vector<std::int64_t> begin, size;
-  for (int i = 0; i < shape.rank(); ++i) {
-    begin.push_back(0);
-    size.push_back(shape[i]);
-  }
-  Values values(static_cast<std::size_t>(shape.elements()));
-  reader.read(name, begin, size, values.data());
-  return values;
-}
-
-// What the ranks have left over of a parameter, added up.
-Values left_over(const fs::path& checkpoint, const std::string& param) {
-  const CheckpointReader reader(checkpoint);
-  const Values all = read_whole(reader, "plugins/topk_sums/residual/" + param);
-  const std::size_t ranks = static_cast<std::size_t>(reader.info("plugins/topk_sums/residual/" + param).shape[0]),
-                    n = all.size() / ranks;
-  Values sum(n, 0.0f);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    sum[i % n] += all[i];
-  }
-  return sum;
-}
-
 // With SGD of rate 1 and no clipping, weights lose exactly what was sent. Nothing is lost: after a step, what was sent
 // and what is left over make the gradient.
 TEST(TopkSums, WhatIsSentAndWhatIsLeftIsTheGradient) {
-  const test::Overrides plain = {R"(optimizer.name="sgd")",          "optimizer.lr=1.0",
-                                 R"(optimizer.schedule="constant")", "optimizer.momentum=0.0",
-                                 "optimizer.weight_decay=0.0",       "optimizer.clip_grad_norm=0.0"};
+  const test::Overrides plain = plain_sgd();
   const ProgramFolder folder;
   const Config sparse = experiment(plain, topk + data(4));
   const Snapshot gradient = take_snapshot(experiment(plain, data(4)), 1);
@@ -129,7 +94,7 @@ TEST(TopkSums, WhatIsSentAndWhatIsLeftIsTheGradient) {
   int sent = 0, kept = 0;
   for (const auto& [name, whole_gradient] : gradient.gradients[0]) {
     const Values w0 = read_whole(CheckpointReader(before), name), w1 = read_whole(CheckpointReader(after), name);
-    const Values left = left_over(after, name);
+    const Values left = summed_state(after, "topk_sums/residual", name);
     Values sum(left.size());
     for (std::size_t i = 0; i < sum.size(); ++i) {
       sum[i] = w0[i] - w1[i] + left[i];
@@ -152,7 +117,10 @@ TEST(TopkSums, AnotherLayoutGetsTheSum) {
     EXPECT_THAT(read.notes, ElementsAre(HasSubstr("state 'residual' of plugin 'topk_sums' is of another layout")));
     for (const std::string& name : CheckpointReader(written.saved).names()) {
       if (!name.starts_with("plugins/") && !name.starts_with("optimizer/")) {
-        EXPECT_LT(test::relative_difference(left_over(read.saved, name), left_over(written.saved, name)), 1e-6) << name;
+        EXPECT_LT(test::relative_difference(summed_state(read.saved, "topk_sums/residual", name),
+                                            summed_state(written.saved, "topk_sums/residual", name)),
+                  1e-6)
+            << name;
       }
     }
   }
